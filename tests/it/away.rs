@@ -1,4 +1,4 @@
-//! NATS or MongoDB away: at the start, and in the middle of the work.
+//! NATS or MongoDB unreachable: at the start of a process, and while it works.
 
 use crate::scenarios::{answer, sales};
 use crate::support::backend::cluster_of;
@@ -17,10 +17,10 @@ use storage::queue::{Publish, Queue};
 use tokio_util::sync::CancellationToken;
 use types::session::Status;
 
-/// How many sessions have a turn in flight when a server stops.
+/// Number of sessions with a turn in flight when a server stops.
 pub const SESSIONS: usize = 5;
 
-/// A model that takes its time, so that servers can go away within a turn.
+/// A slow model, so that servers can stop during a turn.
 pub async fn slow_model() -> ScriptedModel {
     ScriptedModel::start(|asked| {
         let content = match asked.schema.as_str() {
@@ -38,14 +38,14 @@ fn settings(handles: &ClusterHandles) -> Settings {
     settings
 }
 
-/// The test's own view of a pair of servers; the work is done by processes.
+/// The test's own connections to the servers. Processes do the work.
 async fn watch(settings: &Settings) -> Engine {
     let engine = Engine::watching(cluster_of(settings.clone()).await, slow_model().await).await;
     engine.apply(sales()).await;
     engine
 }
 
-/// Status and error message of `/readyz`; `None` while nobody listens.
+/// Status and error message of `/readyz`; `None` while the port is closed.
 async fn readiness(settings: &Settings) -> Option<(u16, String)> {
     let client = base::http_client::builder().no_proxy().build().unwrap();
     let answer = client.get(format!("http://{}/readyz", settings.gateway.listen)).send().await.ok()?;
@@ -68,7 +68,8 @@ pub async fn is_unready_for(settings: &Settings, part: &str) {
     .await;
 }
 
-/// Publishes a message to each session, takes a server away while the turns run, and has every one answered once.
+/// Publishes a message to each session, stops a server while the turns run, and checks that each message is answered
+/// once.
 async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, part: &str) {
     let settings = &engine.settings;
     let _process = Process::start(dir, settings, &["all"]);
@@ -84,16 +85,16 @@ async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, 
     for number in 0..SESSIONS {
         let session_id = format!("s{number}");
         let turn = engine.turn(&session_id, "m-1").await;
-        assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "not cancelled for it: {turn:?}");
-        assert_eq!(turn.attempts, 1, "it counts as no attempt");
+        assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "the outage cancels no turn: {turn:?}");
+        assert_eq!(turn.attempts, 1, "the outage does not count as an attempt");
         let said = engine.said(&session_id).await;
         let texts: Vec<&str> = said.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(texts, ["您好，我是小智", "好的"], "each reply once");
     }
-    assert_eq!(engine.dead_letters().await, [], "no user message is given up for it");
+    assert_eq!(engine.dead_letters().await, [], "the outage dead-letters no message");
 }
 
-/// A way to `server` on which every message of a client with `marker` in it gets lost.
+/// A proxy to `server` that drops every client message with `marker` in it.
 async fn losing(server: &Server, marker: &'static str) -> String {
     let marked = move |bytes: &[u8]| bytes.windows(marker.len()).any(|window| window == marker.as_bytes());
     let look = move |_: &str, message: &mut [u8]| if marked(message) { Fate::GetsLost } else { Fate::Passes };
@@ -111,8 +112,8 @@ async fn pull_whose_request_went_down_with_the_server_comes_to_an_end() {
         queue.publish(publish).await.unwrap();
     }
     let pulled = tokio::time::timeout(DEADLINE, queue.pull(10, Duration::from_secs(1))).await;
-    let pulled = pulled.expect("it does not wait for ever").unwrap();
-    assert_eq!(pulled.len(), 1, "what came before the loss is handed out");
+    let pulled = pulled.expect("the pull returns").unwrap();
+    assert_eq!(pulled.len(), 1, "the pull returns the messages that arrived before the loss");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,9 +132,9 @@ async fn a_lane_is_kept_while_its_messages_cannot_be_read() {
         lease().await.filter(|lease| lease.until > taken.until)
     })
     .await;
-    assert_eq!(engine.session("s1").await.epoch, 1, "by the one who took it");
+    assert_eq!(engine.session("s1").await.epoch, 1, "the first holder keeps the lane");
     let later = taken.until.until(renewed.until);
-    assert!(later < settings.worker.ack_wait.0, "while it lasts, not when the answer is given up: {later:?} later");
+    assert!(later < settings.worker.ack_wait.0, "the turn must continue within its lease, not after the timeout: {later:?} later");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,10 @@
-//! The benchmarks run and report; what they measure is for release builds.
+//! The benchmarks run and report all figures. The figures themselves only count in release builds.
 
 use crate::support::servers::cluster;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// What it reports, and which process it was.
+/// Runs a benchmark. Returns its report and process id.
 async fn bench(args: &[&str]) -> (Value, u32) {
     let (mut command, dir) = (Command::new(env!("CARGO_BIN_EXE_turnwheel")), tempfile::tempdir().unwrap());
     command.arg("bench").args(args).arg("--json").arg("--dir").arg(dir.path()).current_dir(dir.path());
@@ -15,12 +15,12 @@ async fn bench(args: &[&str]) -> (Value, u32) {
     assert!(output.status.success(), "{said}");
     let phases = [args[0], if args[0] == "turns" { "floor" } else { args[0] }];
     assert!(phases.iter().all(|phase| said.contains(&format!("bench: {phase}"))), "progress is shown: {said}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the folder is empty at the end");
     (serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}")), pid)
 }
 
-/// The most processor time of a worker for each that the floor takes, in a build without optimisation; it is half of that
-/// where nothing has gone wrong.
+/// Maximum ratio of the processor time of a worker to that of the floor, in a build without optimisation. It is
+/// normally half of that.
 const WORKER_TO_FLOOR: f64 = 3.0;
 
 const QUICK: [&str; 11] =
@@ -52,7 +52,7 @@ async fn turns_are_measured_beside_the_floor_on_given_servers() {
     let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
     let (report, pid) = bench(&[&QUICK[..], &given].concat()).await;
     check(&report);
-    // The engine's own processor time, in relation to that of the same commands without it.
+    // The ratio measures the engine's own processor time, apart from the commands to the servers.
     let row = &report["rows"][0];
     let (worker, floor) = (row["us_per_turn"]["workers"].as_f64(), row["floor_us_per_turn"]["workers"].as_f64());
     let ratio = worker.unwrap() / floor.unwrap();
@@ -67,8 +67,8 @@ async fn turns_are_measured_beside_the_floor_on_given_servers() {
     assert!(!left.iter().any(|name| name.starts_with(&format!("bench{pid:x}x"))), "{left:?}");
 }
 
-/// Stages cost alike however many there are: the most by which what a stage of a longer pipeline leaves behind exceeds that of a
-/// shorter one.
+/// Maximum ratio of the bytes per stage of a long pipeline to those of a short one: the cost of a stage must not depend
+/// on the number of stages.
 const GROWTH: f64 = 1.25;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

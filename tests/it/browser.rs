@@ -1,4 +1,4 @@
-//! What pages of other origins see: only what `gateway.cors` lets them; and request ids.
+//! CORS: pages of other origins see only what `gateway.cors` permits. And request ids.
 
 use crate::gateway::Gateway;
 use crate::support::backend::embedded_with;
@@ -27,7 +27,7 @@ impl Gateway {
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
     }
 
-    /// What a browser asks before a page's request with a token.
+    /// The preflight request of a browser before a page's request with a token.
     async fn preflight(&self, origin: &str) -> Response {
         let asked = [
             ("access-control-request-method", "POST"),
@@ -123,7 +123,7 @@ async fn what_is_logged_for_a_request_has_its_id() {
     let client = base::http_client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}/api/v1/messages", settings.gateway.listen);
     let message = json!({"session_id": "s1", "agent_id": "sales", "text": "hi", "colour": "red"});
-    let line: Value = eventually(DEADLINE, "the message is posted and what it says is logged", || async {
+    let line: Value = eventually(DEADLINE, "the message is posted and logged", || async {
         let _ = client.post(&url).header("x-request-id", "r-77").json(&message).send().await;
         let log = Process::log(dir.path());
         let line = log.lines().find(|line| line.contains("colour"))?;

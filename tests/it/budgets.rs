@@ -1,5 +1,5 @@
-//! Token budgets: a turn, a conversation and a day each end where they are spent, whoever asks the model, and a turn that is
-//! repeated counts once. Each question to the scripted model costs 18 tokens.
+//! Token budgets of a turn, a conversation and a day: each stops further model calls when it is used up, and a repeated
+//! turn counts once. Each call of the scripted model uses 18 tokens.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -21,7 +21,7 @@ use types::run::RunRecord;
 use types::session::Status;
 use types::turn::{Outcome, TurnRecord};
 
-/// What a question costs.
+/// Tokens of one model call.
 const CALL: u64 = 18;
 
 on_both_backends!(
@@ -42,7 +42,7 @@ fn with_budget(budget: &Value) -> Value {
     agent
 }
 
-/// Plans, then decides `decision` again and again.
+/// A model that plans, then repeats `decision`.
 async fn deciding(decision: Value) -> ScriptedModel {
     ScriptedModel::start(move |asked| match asked.schema.as_str() {
         "plan_and_decision" => Answer::json(&plan(json!(null), &decision)),
@@ -61,7 +61,7 @@ fn eta() -> Value {
     acts("processing", "TOOL", "now", &json!({}))
 }
 
-/// The turn is cancelled for that, and the user knows.
+/// Checks that the turn is cancelled because of its budget, and that the user gets a reply.
 async fn is_spent(engine: &Engine, turn: &TurnRecord, why: &str) {
     assert_eq!((turn.outcome, turn.reason.as_deref()), (Outcome::Cancelled, Some(why)), "{turn:?}");
     assert_eq!(turn.statuses.last().map(|last| last.status), Some(Status::Cancelled));
@@ -74,7 +74,7 @@ async fn today(engine: &Engine, agent_id: &str) -> u64 {
     used.get(agent_id).copied().unwrap_or(0)
 }
 
-/// The day is counted once the commit is sure, so a moment after the turn is seen.
+/// Waits until the day's usage is counted. That happens after the commit, so shortly after the turn is visible.
 async fn counted(engine: &Engine, agent_id: &str, tokens: u64) {
     eventually(DEADLINE, &format!("`{agent_id}` has used {tokens} tokens today"), async || {
         (today(engine, agent_id).await == tokens).then_some(())
@@ -89,11 +89,11 @@ async fn a_turn_ends_where_its_budget_is_spent(backend: Backend) {
     assert_eq!(engine.model.asked().len(), 2);
     let session = engine.session("s1").await;
     assert_eq!((session.tokens, session.workflow_state.status), (2 * CALL, Status::Cancelled));
-    // The next turn has a budget of its own.
+    // The next turn has a new budget.
     engine.model.script(|_| Answer::json(&answer("三点")));
     assert_eq!(engine.say("s1", "m-2", "几点了？").await.outcome, Outcome::Answered);
     assert_eq!(engine.session("s1").await.tokens, 3 * CALL);
-    assert_eq!(today(&engine, "sales").await, 0, "without a limit the day is not counted");
+    assert_eq!(today(&engine, "sales").await, 0, "without a limit, usage of the day is not counted");
 }
 
 async fn a_conversation_ends_where_its_budget_is_spent_and_one_that_is_opened_again_begins_anew(backend: Backend) {
@@ -104,14 +104,14 @@ async fn a_conversation_ends_where_its_budget_is_spent_and_one_that_is_opened_ag
     let why = "token_budget: the session budget of agent `sales` is spent: 36 of 36 tokens";
     is_spent(&engine, &engine.say("s1", "m-3", "在吗").await, why).await;
     assert_eq!((engine.model.asked().len(), engine.session("s1").await.tokens), (2, 2 * CALL));
-    // Others are not touched, and an operator may raise the number.
+    // Other sessions are not affected, and an operator may raise the limit.
     assert_eq!(engine.say("s2", "m-1", "你好").await.outcome, Outcome::Answered);
     engine.apply(with_budget(&json!({"session": 3 * CALL}))).await;
     assert_eq!(engine.say("s1", "m-4", "在吗").await.outcome, Outcome::Answered);
     assert_eq!(engine.say("s1", "m-5", "在吗").await.outcome, Outcome::Cancelled);
     engine.publish_job("s1", json!({"type": "control", "session_id": "s1", "job_id": "c-1", "command": "close"})).await;
     engine.turn("s1", "c-1").await;
-    assert_eq!(engine.session("s1").await.tokens, 3 * CALL, "it is known until the next message");
+    assert_eq!(engine.session("s1").await.tokens, 3 * CALL, "the usage is kept until the next message");
     assert_eq!(engine.say("s1", "m-6", "在吗").await.outcome, Outcome::Answered);
     assert_eq!(engine.session("s1").await.tokens, CALL);
 }
@@ -124,7 +124,7 @@ async fn a_day_ends_where_its_budget_is_spent_for_all_sessions(backend: Backend)
     counted(&engine, "sales", 2 * CALL).await;
     let why = "token_budget: the day budget of agent `sales` is spent: 36 of 36 tokens";
     is_spent(&engine, &engine.say("s3", "m-1", "你好").await, why).await;
-    // So it is for a worker that has not seen these turns.
+    // The limit also holds for a worker that has not seen these turns.
     engine.start_worker();
     for session in 4..8 {
         let turn = engine.say(&format!("s{session}"), "m-1", "你好").await;
@@ -162,10 +162,10 @@ async fn a_reply_from_knowledge_is_within_the_budget(backend: Backend) {
     engine.start_worker();
     let turn = engine.say("s1", "m-1", "怎么退货？").await;
     is_spent(&engine, &turn, "token_budget: the turn budget of agent `sales` is spent: 18 of 18 tokens").await;
-    assert_eq!(engine.model.asked().len(), 1, "the decision; nobody is asked to write it anew");
+    assert_eq!(engine.model.asked().len(), 1, "only the decision, without a second call for the reply");
 }
 
-/// Task agents a, b and c, with `budget` for b, and a pipeline of the three.
+/// Applies the task agents a, b and c, with `budget` for b, and a pipeline of all three.
 async fn workflow(engine: &Engine, budget: &Value) {
     for id in ["a", "b", "c"] {
         let budget = if id == "b" { budget.clone() } else { json!({}) };
@@ -177,7 +177,7 @@ async fn workflow(engine: &Engine, budget: &Value) {
     engine.store.put_workflow(workflow).await.unwrap();
 }
 
-/// Routes to the workflow, whose agents answer.
+/// A model that routes to the workflow, and replies for its agents.
 async fn routing() -> ScriptedModel {
     ScriptedModel::start(|asked: &Asked| {
         let route = acts("processing", "FLOW", "steps", &json!({}));
@@ -200,7 +200,7 @@ async fn a_workflow_within_a_turn_is_within_its_budget(backend: Backend) {
     let turn = engine.say("s1", "m-1", "分析").await;
     is_spent(&engine, &turn, "token_budget: the turn budget of agent `sales` is spent: 54 of 40 tokens").await;
     let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.system).collect();
-    assert_eq!((asked.len(), &asked[1..]), (3, &["a".to_owned(), "b".to_owned()][..]), "c is not asked, nor the agent");
+    assert_eq!((asked.len(), &asked[1..]), (3, &["a".to_owned(), "b".to_owned()][..]), "neither c nor the agent is asked");
     assert_eq!(engine.session("s1").await.tokens, 3 * CALL);
     counted(&engine, "sales", 3 * CALL).await;
     let steps = engine.store.steps("s1", "m-1").await.unwrap();
@@ -208,7 +208,7 @@ async fn a_workflow_within_a_turn_is_within_its_budget(backend: Backend) {
     assert_eq!(
         (refused.ok, &refused.output["spent"]["limit"]),
         (false, &json!("turn")),
-        "a repeat is refused likewise"
+        "a repeated call is refused, too"
     );
 }
 
@@ -240,11 +240,11 @@ async fn a_run_of_its_own_counts_against_the_days_of_its_task_agents(backend: Ba
     counted(&engine, "b", CALL).await;
     up.store(true, Ordering::SeqCst);
     commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &first).await.unwrap();
-    eventually(DEADLINE, "it has gone on to its end", || async {
+    eventually(DEADLINE, "the run has completed", || async {
         ended(&engine, &first).await.output.is_some_and(|output| output == "c")
     })
     .await;
-    // What it had asked before the failure counts once.
+    // The calls before the failure count once.
     counted(&engine, "b", CALL).await;
     let second = start().await;
     assert_eq!(ended(&engine, &second).await.error, None);
@@ -291,7 +291,7 @@ async fn a_turn_that_a_killed_worker_began_counts_once() {
     engine.start_worker();
     engine.start_scheduler();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);
-    assert_eq!(engine.model.asked().len(), 2, "the plan is recorded");
+    assert_eq!(engine.model.asked().len(), 2, "the recorded plan is not asked for again");
     assert_eq!(engine.session("s1").await.tokens, 2 * CALL);
     counted(&engine, "sales", 2 * CALL).await;
 }
@@ -299,18 +299,18 @@ async fn a_turn_that_a_killed_worker_began_counts_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// However the three are set, the model is asked exactly as long as none of them is spent.
+    /// With any combination of the three limits, the model is called exactly as long as none is used up.
     #[test]
     fn a_spent_budget_never_makes_a_model_call(
         (turn, session, day) in (0_u64..70, 0_u64..120, 0_u64..160),
-        // For each message its session, and how many actions come before its answer.
+        // For each message: its session, and the number of actions before its reply.
         messages in prop::collection::vec((0_usize..2, 0_usize..4), 1..6),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let model = ScriptedModel::start(|asked| {
                 let wanted: usize = asked.user.parse().unwrap();
-                // `<session>/<turn>/<iteration>/decide`: as many actions are done.
+                // `<session>/<turn>/<iteration>/decide`: the iteration is the number of finished actions.
                 let done: usize = asked.idempotency_key.split('/').nth(2).unwrap().parse().unwrap();
                 let decision = if done < wanted { eta() } else { answer("好的") };
                 Answer::json(&if asked.schema == "decision" { decision } else { plan(json!(null), &decision) })
@@ -354,6 +354,6 @@ async fn an_answer_to_a_flow_counts_as_its_own_turn(backend: Backend) {
     engine.start_worker();
     assert_eq!(engine.say("s1", "m-1", "你好").await.outcome, Outcome::Flow);
     assert_eq!(engine.session("s1").await.tokens, 2 * CALL);
-    assert_eq!(engine.say("s1", "m-2", "这个").await.outcome, Outcome::Flow, "a budget of its own");
+    assert_eq!(engine.say("s1", "m-2", "这个").await.outcome, Outcome::Flow, "the answer has its own budget");
     assert_eq!((engine.session("s1").await.tokens, engine.model.asked().len()), (3 * CALL, 3));
 }

@@ -1,15 +1,16 @@
-//! The guarantees under faults: the real command, short and with a fixed seed. `turnwheel chaos --minutes 5` is the long
-//! form.
+//! The guarantees under faults: short runs of `turnwheel chaos` with a fixed seed. `turnwheel chaos --minutes 5` is a
+//! long run.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// Violations that a failing test prints, lines of a run without a verdict, and characters of each.
+/// Maximum of violations that a failing test prints, of log lines of a run without a verdict, and of characters of
+/// each.
 const SHOWN: usize = 8;
 const LINES: usize = 20;
 const LONGEST: usize = 400;
 
-/// Runs the command; its verdict has to be clean.
+/// Runs the command and checks that its verdict is clean.
 fn clean(seed: &str, args: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_turnwheel"))
         .args(["chaos", "--minutes", "0.5", "--seed", seed, "--rate", "10", "--workers", "2", "--json"])
@@ -18,7 +19,7 @@ fn clean(seed: &str, args: &[&str]) -> Value {
         .output()
         .unwrap();
     let Ok(verdict) = serde_json::from_slice::<Value>(&output.stdout) else {
-        panic!("{}, and no verdict; the end of what it told:\n{}", output.status, end(&output.stderr));
+        panic!("{}, without a verdict; the end of its output:\n{}", output.status, end(&output.stderr));
     };
     assert!(output.status.success() && verdict["clean"] == true, "{}", in_short(&verdict));
     verdict
@@ -30,7 +31,7 @@ fn end(told: &[u8]) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// The first violations of a verdict, and the folder with all of them.
+/// A summary of a verdict: the first violations, and the folder with all of them.
 fn in_short(verdict: &Value) -> String {
     let violations = verdict["violations"].as_array().map_or(&[][..], Vec::as_slice);
     let shown = violations.iter().take(SHOWN).map(|violation| violation.to_string().chars().take(LONGEST).collect());
@@ -60,7 +61,7 @@ fn chaos_of_half_a_minute_loses_and_repeats_nothing() {
     has_seen_something(&clean("7", &[]), 5);
 }
 
-/// Three servers of each kind. Rolling restarts take too long for half a minute.
+/// Three servers of each kind. Without rolling restarts, which take too long for half a minute.
 #[test]
 fn chaos_with_replicas_of_half_a_minute_loses_and_repeats_nothing() {
     let faults = "worker-kill,worker-pause,workers-kill,nats-kill,nats-pause,nats-step-down,nats-follower-kill,nats-cut-off,\

@@ -1,4 +1,4 @@
-//! The README's cluster, as it is written: its commands are run one after the other, with servers and ports of the test's own.
+//! Runs the commands of the README's cluster section one after the other, with servers and ports of the test.
 
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
@@ -67,7 +67,7 @@ impl Shell {
         command
     }
 
-    /// Runs one line as a shell would, again until it succeeds: the servers in the background take a moment to start.
+    /// Runs one line as a shell would, and repeats it until it succeeds, because the servers take a moment to start.
     async fn run(&mut self, line: &str) -> String {
         let line = self.own(line);
         if let Some(variables) = line.strip_prefix("export ") {
@@ -83,7 +83,7 @@ impl Shell {
         self.output(&line, |_| true).await
     }
 
-    /// The output of a line, once it succeeds and its output is as expected.
+    /// Repeats a line until it succeeds with the expected output. Returns the output.
     async fn output(&self, line: &str, expected: impl Fn(&str) -> bool) -> String {
         eventually(DEADLINE, &format!("`{line}` succeeds"), || async {
             let mut command = self.command(line);
@@ -104,7 +104,7 @@ async fn the_readme_s_cluster_works_word_for_word() {
         last = shell.run(line).await;
     }
     assert!(lines.last().unwrap().contains("turnwheel send"), "{lines:?}");
-    assert!(last.contains("已发货"), "the sample agent has asked the demo API: {last}");
+    assert!(last.contains("已发货"), "the sample agent has called the demo API: {last}");
     assert!(!last.contains("private"), "{last}");
     let doctor = shell.own("turnwheel doctor");
     let doctor = shell.output(&doctor, |text| text.contains("workers: 2 run")).await;

@@ -1,4 +1,4 @@
-//! The documents in MongoDB as other programs read them: names and types of fields, and the table in the README.
+//! The documents in MongoDB as other programs read them: names and types of the fields, and the table in the README.
 
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend;
@@ -11,7 +11,7 @@ use mongodb::Database;
 use serde_json::json;
 use std::time::Duration;
 
-/// An engine whose conversation `s1` has had one turn with an action, a greeting and a timer.
+/// An engine with a conversation `s1` that has had one turn with an action, a greeting and a timer.
 async fn engine() -> (Engine, Database) {
     let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
     let model = ScriptedModel::answering(vec![plan(json!("您好"), &order), answer("已发货")]).await;
@@ -29,7 +29,7 @@ async fn found(database: &Database, collection: &str, filter: Document) -> Docum
     database.collection::<Document>(collection).find_one(filter).await.unwrap().unwrap()
 }
 
-/// Every field is there, with a value of this type.
+/// Checks that every field exists with this type.
 fn has(document: &Document, kind: ElementType, fields: &[&str]) {
     for field in fields {
         let mut value = Some(Bson::Document(document.clone()));

@@ -1,4 +1,4 @@
-//! The commands as a user types them: the real binary, on the embedded backend by `dev` and on a cluster.
+//! The commands as a user types them: the real binary, with `dev` on the embedded backend and on a cluster.
 
 use crate::scenarios::sales;
 use crate::support::engine::DEADLINE;
@@ -13,14 +13,14 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A folder with a settings file in it, in which commands are run.
+/// A folder with a settings file in which commands run.
 pub struct Folder {
     dir: TempDir,
     pub settings: Settings,
 }
 
 impl Folder {
-    /// For `dev`, with the agents that are compiled in.
+    /// A folder for `dev` with the compiled-in agents.
     pub fn embedded() -> Self {
         let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
         settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
@@ -55,7 +55,7 @@ impl Folder {
         command
     }
 
-    /// Runs a command to its end, with `input` typed into it.
+    /// Runs a command to its end with `input` on its standard input.
     pub async fn run(&self, args: &[&str], input: &str) -> Ended {
         let mut command = self.command(args);
         let input = input.to_owned();
@@ -109,7 +109,7 @@ async fn a_new_user_talks_to_the_agent_that_comes_with_dev() {
     {
         assert!(chat.out.contains(part), "{part}: {chat:?}");
     }
-    assert!(chat.err.contains("offline rules"), "what speaks is said: {chat:?}");
+    assert!(chat.err.contains("offline rules"), "chat names the model: {chat:?}");
     let shown = folder.run(&["sessions", "show", "tour"], "").await;
     assert!(shown.out.contains("follow_up due in") && shown.out.contains("user 你好"), "{shown:?}");
     let steps = folder.run(&["sessions", "show", "tour", "--steps"], "").await;
@@ -170,7 +170,7 @@ async fn dev_killed_in_mid_turn_goes_on_where_it_was() {
         (session["workflow_state"]["status"] == "ready" && session["last_seq"].as_u64() >= Some(1)).then_some(session)
     })
     .await;
-    assert_eq!(session["last_seq"], 1, "the message comes again by itself: nobody has to wake its lane");
+    assert_eq!(session["last_seq"], 1, "the message is redelivered without a wake-up");
     let texts: Vec<&Value> = session["history"].as_array().unwrap().iter().map(|entry| &entry["text"]).collect();
     assert_eq!(texts, ["查订单", "您好，我是小智", "2 天到"]);
     assert_eq!(api.calls("/orders").len(), 1, "the recorded action is not run again");
@@ -187,7 +187,7 @@ async fn a_cluster_takes_agents_messages_and_orders_from_the_command_line() {
     folder.write("good/sales.json", &agent(&api));
     folder.write("good/bad.yaml", "id: bad\nsop: x\nflows: [parallel_analysys]\n");
     let applied = folder.run(&["agents", "apply", "good"], "").await;
-    assert_eq!(applied.code, 1, "one of the files is bad: {applied:?}");
+    assert_eq!(applied.code, 1, "one of the files is invalid: {applied:?}");
     assert!(applied.out.contains("sales applied") && applied.out.contains("flows[0]"), "{applied:?}");
     assert!(applied.out.contains("did you mean `parallel_analysis`"), "{applied:?}");
     let sent = folder.run(&["send", "--session", "s1", "--agent", "sales", "你好"], "").await;
@@ -221,7 +221,7 @@ async fn wrong_settings_are_all_named_and_secrets_are_masked() {
     assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
     assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
     let creds = shown.out.lines().find(|line| line.contains("nats.creds")).unwrap();
-    assert_eq!(creds.split_whitespace().collect::<Vec<_>>(), ["nats.creds", "-", "default"], "what is not set");
+    assert_eq!(creds.split_whitespace().collect::<Vec<_>>(), ["nats.creds", "-", "default"], "a setting without a value");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,7 +230,7 @@ async fn the_demo_api_is_served_by_itself_until_it_is_told_to_stop() {
     let address = format!("127.0.0.1:{port}");
     let mut demo = Process::start(folder.path(), &folder.settings, &["demo", "--listen", &address]);
     let client = base::http_client::builder().no_proxy().build().unwrap();
-    let order: Value = eventually(DEADLINE, "the demo API answers", || async {
+    let order: Value = eventually(DEADLINE, "the demo API responds", || async {
         client.get(format!("http://{address}/orders/A1001")).send().await.ok()?.json().await.ok()
     })
     .await;
@@ -269,7 +269,7 @@ async fn what_came_of_agent_files_and_messages_is_told_to_programs() {
     folder.write("more/broken.yaml", "id: broken\nsop: [\n");
     let _dev = folder.dev().await;
     let validated = folder.run(&["agents", "validate", "more", "--json"], "").await;
-    assert_eq!(validated.code, 1, "one is bad: {validated:?}");
+    assert_eq!(validated.code, 1, "one file is invalid: {validated:?}");
     let files = validated.json()["files"].clone();
     let of = |name: &str| {
         let found = files.as_array().unwrap().iter().find(|file| file["path"].as_str().unwrap().ends_with(name));
@@ -303,7 +303,8 @@ async fn what_came_of_agent_files_and_messages_is_told_to_programs() {
 async fn dev_whose_file_cannot_grow_ends_with_the_reason() {
     let folder = Folder::embedded();
     folder.write("turnwheel.toml", &toml(&folder.settings));
-    // What would make the file longer is refused: more than it has from the start, less than the messages below need.
+    // The limit refuses writes that extend the file. It is more than the file's initial size, and less than the
+    // messages need.
     let script = "trap '' XFSZ; ulimit -f 8192; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_turnwheel"), "--config", "turnwheel.toml", "dev"]);
@@ -324,9 +325,9 @@ async fn dev_whose_file_cannot_grow_ends_with_the_reason() {
     while !ended.is_finished() {
         number += 1;
         let message = json!({"session_id": format!("s{number}"), "agent_id": "sales", "text": text});
-        // Refused, or broken off, once the file is full.
+        // Once the file is full, requests fail or are interrupted.
         let _ = client.post(format!("{address}/api/v1/messages")).json(&message).send().await;
-        assert!(number < 2_000, "the process goes on without its file");
+        assert!(number < 2_000, "the process continues although its file cannot grow");
     }
     let ended = Ended::from(ended.await.unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");

@@ -1,4 +1,4 @@
-//! `deploy/Dockerfile` builds from what `Dockerfile.dockerignore` lets through.
+//! `deploy/Dockerfile` finds all its inputs among the files that `Dockerfile.dockerignore` lets through.
 
 use regex::Regex;
 use std::path::{Component, Path, PathBuf};

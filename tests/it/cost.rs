@@ -1,4 +1,4 @@
-//! What a turn asks of the servers, so that nothing is added unnoticed: counts and ratios, never times.
+//! Number of database operations per turn, so that no operation is added unnoticed: counts and ratios, never times.
 
 use crate::scenarios::{answer, sales, sales_with};
 use crate::support::engine::{Backend, Engine};
@@ -12,10 +12,10 @@ use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Turns that are counted.
+/// Number of turns that are counted.
 const TURNS: i64 = 40;
 
-/// Statements of updates and documents inserted so far, by the server's own count.
+/// Update statements and inserted documents so far, as counted by the server.
 async fn counted(uri: &str) -> (i64, i64) {
     let client = mongodb::Client::with_uri_str(uri).await.unwrap();
     let status = client.database("admin").run_command(doc! {"serverStatus": 1}).await.unwrap();
@@ -29,7 +29,7 @@ async fn counted(uri: &str) -> (i64, i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
     let (_nats, _mongod, handles) = private().await;
-    // Long enough that no lease is renewed while the turns are counted.
+    // The lease is long enough that none is renewed during the count.
     let mut settings = handles.settings();
     settings.worker.ack_wait = types::duration::Text(std::time::Duration::from_secs(60));
     let backend = Backend {
@@ -44,11 +44,11 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
         })
     })
     .await;
-    // Without a scheduler, which renews its term by updates of its own.
+    // Without a scheduler, whose renewals are updates, too.
     let engine = Engine::watching(backend, model).await;
     engine.start_worker();
     engine.apply(sales()).await;
-    // The first turn plans, and the second one finds the session as this worker left it.
+    // The first turn makes the plan, the second finds the session in the worker's cache.
     for warm_up in 0..2 {
         engine.say("s1", &format!("w-{warm_up}"), "你好").await;
     }
@@ -60,9 +60,9 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
         let after = counted(&handles.mongodb_uri).await;
         (after.0 - before.0, after.1 - before.1)
     };
-    // Taking the lane, and the commit; the turn's record, and the step of its decision.
+    // Two updates: acquisition and commit. Two insertions: the turn's record and the step of its decision.
     assert_eq!(cost("m").await, (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
-    // What a turn and a session have used is in there; a day has a counter.
+    // Usage of a turn and a session is part of the commit; a day's usage is a separate counter.
     for (name, budget, updates) in
         [("t", json!({"turn": 1_000, "session": 1_000_000}), 2), ("d", json!({"day": 1_000_000}), 3)]
     {

@@ -52,7 +52,7 @@ async fn an_engine_announces_its_roles_and_takes_them_back() {
     .await;
     assert_eq!(roles, ["worker", "scheduler"]);
     assert!(engine.stop().await);
-    assert!(store.processes().await.unwrap().is_empty(), "it has taken it back");
+    assert!(store.processes().await.unwrap().is_empty(), "the engine has removed its announcement");
 }
 
 fn agent(fields: &Value) -> String {
@@ -69,8 +69,8 @@ fn tale(id: &str) -> String {
         .to_string()
 }
 
-/// The author's folder, whose settings have a model and a workflow of their own, and a worker of the same cluster that has
-/// neither, once it is announced.
+/// The author's folder, whose settings have a model and a workflow of their own, and a running worker of the same
+/// cluster that has neither.
 async fn author_and_worker() -> (Folder, Folder, Process) {
     let mut settings = backend::cluster().await.settings;
     settings.http.allow_private.clear();
@@ -101,7 +101,7 @@ async fn doctor(folder: &Folder) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_refused_whose_task_agents_the_workers_cannot_run() {
     let (author, _workers, _worker) = author_and_worker().await;
-    // It was applied when the workers had the model still.
+    // The agent was applied while the workers still had the model.
     let scribe = json!({"id": "scribe", "model": "writer", "system_prompt": "写"});
     let store = MongoStore::connect(&author.settings, &Tasks::new()).await.unwrap();
     store.put_agent(AgentRecord::from_document(scribe, clock::now()).unwrap()).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_workflow_is_refused_whose_task_agents_the_workers_cannot_run() {
     for part in ["stages[0].runnable", "the task agent `scribe` cannot run", "there is no model `writer`"] {
         assert!(refused.out.contains(part), "{part}: {refused:?}");
     }
-    // Another task agent in the store that cannot run does not matter to this file.
+    // Another task agent in the store that cannot run does not affect this file.
     assert_eq!(author.run(&["workflows", "apply"], "").await.code, 0);
 }
 
@@ -126,8 +126,8 @@ async fn agents_and_workflows_are_checked_against_what_the_workers_have() {
     let stored = author.run(&["workflows", "apply", "--json"], "").await;
     assert_eq!((stored.code, &stored.json()["files"][0]["workflow_id"]), (0, &json!("tale")), "{stored:?}");
     let flow = applied(&author, &json!({"flows": ["tale"]})).await;
-    assert_eq!(flow.code, 0, "it is in the store now: {flow:?}");
-    // The workers' folder has no such file, and the doctor there does not miss it.
+    assert_eq!(flow.code, 0, "the workflow is in the store now: {flow:?}");
+    // The workers' folder does not have this file, and the doctor there does not miss it.
     for folder in [&author, &workers] {
         let lines = doctor(folder).await;
         assert!(!lines.iter().any(|line| line.starts_with("problem ")), "{lines:#?}");

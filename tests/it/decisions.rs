@@ -1,4 +1,4 @@
-//! The decision that counts is the one on record, also with a model that says something else each time it is asked.
+//! The recorded decision counts, even if the model responds differently to a repeated call.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
@@ -27,7 +27,7 @@ async fn decision_that_another_worker_has_recorded_is_the_one_that_is_followed(b
     engine.say("s1", "m-1", "查订单").await;
     assert_eq!(engine.api.calls("/eta").len(), 1);
 
-    // A worker whose lease ran out has recorded its decision for the same question while this one asks the model.
+    // A worker whose lease has expired records its decision for the same call while this worker asks the model.
     let decided =
         engine.store.steps("s1", "m-1").await.unwrap().into_iter().find(|step| step.key == "0/decide").unwrap();
     let record = Record {

@@ -14,7 +14,7 @@ pub struct Api {
 
 impl Api {
     pub async fn start() -> Self {
-        // Another test of the process may have been first.
+        // Another test of the process may have installed the provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
@@ -88,7 +88,7 @@ async fn stopping_does_not_wait_for_a_slow_answer() {
     let stopping = async {
         let seen = async { while api.get("/log").await.1["calls"] == json!([]) {} };
         tokio::time::timeout(Duration::from_secs(5), seen).await.unwrap();
-        // Waits less than the order's own five seconds.
+        // Less than the order's own delay of five seconds.
         assert!(api.tasks.shutdown(Duration::from_secs(3)).await);
     };
     let (answer, ()) = tokio::join!(slow, stopping);

@@ -1,4 +1,4 @@
-//! What `deny.toml` says, as far as it can be held without a network.
+//! Checks the rules of `deny.toml` that need no network.
 
 use figment::Figment;
 use figment::providers::{Format, Toml};
@@ -11,14 +11,14 @@ fn deny() -> Value {
     Figment::from(Toml::file(Path::new(env!("CARGO_MANIFEST_DIR")).join("deny.toml"))).extract().unwrap()
 }
 
-/// Every package that the lock file names, on any platform.
+/// Every package in the lock file, for any platform.
 fn packages() -> Vec<Value> {
     let mut metadata = Command::new(env!("CARGO"));
     metadata
         .args(["metadata", "--format-version", "1", "--locked", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = metadata.output().unwrap();
-    // Packages of other platforms may not have been fetched: then cargo may go and get them.
+    // Packages of other platforms may be missing locally; then cargo may download them.
     let output = if output.status.success() {
         output
     } else {
@@ -35,7 +35,8 @@ fn texts(value: &Value) -> BTreeSet<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// The licences of `allow` that satisfy an expression such as `(MIT OR Apache-2.0) AND ISC`; `None` when they do not.
+/// The licences of `allow` that satisfy an expression such as `(MIT OR Apache-2.0) AND ISC`; `None` if they do not
+/// satisfy it.
 fn satisfied<'a>(expression: &'a str, allow: &BTreeSet<&str>) -> Option<BTreeSet<&'a str>> {
     let expression = expression.trim();
     for (word, all) in [(" OR ", false), ("/", false), (" AND ", true)] {
@@ -55,7 +56,7 @@ fn satisfied<'a>(expression: &'a str, allow: &BTreeSet<&str>) -> Option<BTreeSet
     }
 }
 
-/// The parts between `word`s that stand in no parentheses.
+/// Splits at each `word` outside of parentheses.
 fn split<'a>(expression: &'a str, word: &str) -> Vec<&'a str> {
     let (mut parts, mut begin, mut open) = (Vec::new(), 0, 0);
     for (at, char) in expression.char_indices() {

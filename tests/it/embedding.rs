@@ -1,4 +1,4 @@
-//! The engine as a library: the examples as they are, and what they do not show.
+//! The engine as a library: the examples, and behaviour that they do not show.
 
 #[path = "../../examples/embedding/agent_test.rs"]
 mod agent_test;
@@ -86,7 +86,7 @@ rules:
   - when: {always: true}
     decide: {next_status: processing, action: {type: TOOL, target: count, params: {}}}";
 
-/// The same on either backend.
+/// The same engine on both backends.
 async fn on_both() -> [EngineBuilder; 2] {
     [Engine::in_memory(), Engine::builder(cluster().await.settings())]
 }
@@ -98,7 +98,7 @@ async fn a_message_is_answered_once_and_the_answer_is_found_again() {
         let message = NewMessage { job_id: Some("m-1".into()), ..NewMessage::new("s1", "clerk", "How many?") };
         let answer = engine.ask(message.clone()).await.unwrap();
         assert_eq!((answer.texts(), answer.turn.outcome), (vec!["It is 7."], Outcome::Answered));
-        assert_eq!(engine.ask(message).await.unwrap(), answer, "the same message is no second turn");
+        assert_eq!(engine.ask(message).await.unwrap(), answer, "the same message starts no second turn");
         assert_eq!(engine.answer("s1", "m-1").await.unwrap(), answer);
 
         let handed = engine.ask(NewMessage::new("s1", "clerk", "A human, please")).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_message_is_answered_once_and_the_answer_is_found_again() {
     }
 }
 
-/// A tool that tells when it has begun, and answers once it may go on.
+/// A tool that reports its start, and returns once it gets a permit.
 fn held_up(
     begun: &Arc<Notify>,
     go_on: &Arc<Notify>,
@@ -165,7 +165,7 @@ async fn a_process_runs_only_the_parts_that_it_starts() {
     let models: Value = models.json().await.unwrap();
     assert_eq!(models["agents"][0]["provider"], "rust", "{models}");
     let sent = front.send(NewMessage::new("s1", "clerk", "How many?")).await.unwrap();
-    assert!(front.session("s1").await.unwrap().is_none(), "nobody has taken it");
+    assert!(front.session("s1").await.unwrap().is_none(), "no worker has taken the message");
     worker.start_worker().unwrap();
     assert_eq!(front.answer("s1", &sent.job_id).await.unwrap().text(), "It is 3.");
     assert!(worker.stop().await && front.stop().await);
@@ -216,9 +216,9 @@ async fn what_cannot_work_is_told_when_the_engine_is_opened() {
     assert!(matches!(overdue, EngineError::Overdue { .. }) && overdue.to_string().contains("worker"), "{overdue}");
 }
 
-/// The words with which a test fails.
+/// The panic message of a failing test.
 async fn failure(test: impl Future<Output = testing::Engine>) -> String {
-    let Err(panic) = AssertUnwindSafe(test).catch_unwind().await else { panic!("it does not fail") };
+    let Err(panic) = AssertUnwindSafe(test).catch_unwind().await else { panic!("the test did not fail") };
     panic.downcast_ref::<String>().cloned().unwrap_or_else(|| (*panic.downcast_ref::<&str>().unwrap()).to_owned())
 }
 
@@ -340,6 +340,6 @@ async fn a_caller_hears_a_text_while_it_is_made() {
         }
         Shown::Nothing => {}
     });
-    assert_eq!(answer.await.unwrap().texts(), ["Once upon a time."], "the answer has whole texts");
+    assert_eq!(answer.await.unwrap().texts(), ["Once upon a time."], "the answer has only whole texts");
     assert_eq!(shown, "Once upon a time.");
 }

@@ -1,5 +1,5 @@
-//! The fuzz targets for a second each, without a fuzzer: any bytes, and mutations of each target's corpus. A long run is
-//! `cargo +nightly fuzz run <target>` (CONTRIBUTING.md).
+//! Runs each fuzz target for a second without a fuzzer: random bytes, and mutations of the target's corpus. For a long
+//! run, use `cargo +nightly fuzz run <target>` (see CONTRIBUTING.md).
 
 #[path = "../../fuzz/src/lib.rs"]
 mod entries;
@@ -11,10 +11,10 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long each target is fed.
+/// Time for each target.
 const TIME: Duration = Duration::from_secs(1);
 
-/// What tends to upset parsers.
+/// Texts that often break parsers.
 const TOKENS: &[&str] = &[
     "\"",
     "{",
@@ -78,7 +78,7 @@ const TOKENS: &[&str] = &[
     "+",
 ];
 
-/// One change of an input.
+/// One mutation of an input.
 #[derive(Clone, Debug)]
 enum Edit {
     Put(Index, &'static str),
@@ -135,7 +135,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// Feeds a target for [`TIME`]; a panic is shrunk, and shown as a text.
+/// Runs a target for [`TIME`]. An input that panics is minimised and shown as text.
 fn feed(name: &str) {
     let (_, target) = entries::TARGETS.into_iter().find(|(known, _)| *known == name).unwrap();
     let corpus = corpus(name);
@@ -146,7 +146,7 @@ fn feed(name: &str) {
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let begun = Instant::now();
     while begun.elapsed() < TIME {
-        // The bytes are shown as a text, so that they can become a file of the corpus.
+        // Inputs are shown as text, so that they can be added to the corpus.
         let shown = input.clone().prop_map(Shown);
         if let Err(failure) = runner.run(&shown, |Shown(bytes)| {
             target(&bytes);

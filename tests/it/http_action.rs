@@ -1,4 +1,4 @@
-//! The HTTP calls of skills and tools against a server on a local port.
+//! HTTP calls of skills and tools to a server on a local port.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -31,7 +31,7 @@ struct Api {
 }
 
 impl Api {
-    /// A server whose answer to its n-th request the script gives.
+    /// Starts a server. The script returns the response to the n-th request.
     async fn start(script: impl Fn(usize, &Seen) -> Response + Send + Sync + 'static) -> Self {
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let script: Arc<Script> = Arc::new(script);
@@ -131,7 +131,7 @@ async fn every_part_of_a_call_is_filled() {
     assert_eq!(
         seen.body,
         json!({"order": "A 1", "n": 2, "note": "for 李雷: ${TOKEN} {id}", "fixed": [true]}),
-        "types are kept, what is missing is left out, what is inserted is not expanded"
+        "types are kept, missing params are omitted, and inserted text is not expanded"
     );
     assert_eq!(seen.headers["authorization"], "Bearer s3cret");
     assert_eq!(seen.headers["x-user"].as_bytes(), "李雷".as_bytes());
@@ -178,7 +178,7 @@ async fn a_param_cannot_leave_its_place() {
     assert!(text(&call(&host, json!({"id": "evil.example"})).await).contains("scheme and host must be fixed"));
     let secret = api.call(json!({"headers": {"X-A": "${OTHER}"}}));
     assert!(text(&call(&secret, json!({"id": "1"})).await).contains("`secrets.allow`"));
-    assert_eq!(api.seen().len(), 3, "what cannot be built is not sent");
+    assert_eq!(api.seen().len(), 3, "a call with an invalid param is not sent");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Ids as the platforms of channels give them, all the way: HTTP and NATS, turns, keys, dead letters.
+//! Ids as messaging platforms produce them, in all places: HTTP and NATS, turns, idempotency keys, dead letters.
 
 use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends};
@@ -14,7 +14,7 @@ on_both_backends!(
     a_dead_letter_is_found_by_such_an_id,
 );
 
-/// Slack, WhatsApp, e-mail, a link with its query, dots in front.
+/// Ids of Slack, WhatsApp and e-mail, a URL with a query, leading dots.
 const IDS: [&str; 5] =
     ["1699999999.000100", "wamid.HBgNODYxMzg9", "CAF=x.1@mail.example.com", "a:b=c&d?e#f%2F+", "..hidden."];
 
@@ -41,14 +41,14 @@ async fn ids_of_slack_whatsapp_and_mail_name_turns_over_http(backend: Backend) {
         let reply = engine.replies("s1").await.pop().unwrap();
         assert_eq!((reply.turn_id.as_str(), reply.reply_id.as_str()), (job_id, &*format!("s1/{job_id}/1/respond")));
     }
-    assert_eq!(engine.api.calls("/orders").len(), IDS.len(), "sent twice, each is one turn");
+    assert_eq!(engine.api.calls("/orders").len(), IDS.len(), "each id is sent twice and has one turn");
     for (job_id, user_id) in [("..", "u1"), (".", "u1"), ("a/b", "u1"), ("m", "$li"), ("m", "."), ("a b", "u1")] {
         let body = json!({"session_id": "s1", "agent_id": "sales", "job_id": job_id, "user_id": user_id, "text": "查"});
         assert_eq!(gateway.post("/api/v1/messages", &body).await.status(), 400, "{job_id} {user_id}");
     }
 }
 
-/// As a channel on NATS does it: the id in the payload, or only as the message's.
+/// Publishes like a channel on NATS: the id is in the payload, or only in the message id.
 async fn ids_of_slack_whatsapp_and_mail_name_turns_on_the_queue(backend: Backend) {
     let engine = engine(backend, answer("您好"), vec![answer("好的")]).await;
     for job_id in IDS {
@@ -72,7 +72,7 @@ async fn a_dead_letter_is_found_by_such_an_id(backend: Backend) {
         json!({"type": "user_message", "session_id": "s1", "agent_id": "nobody", "job_id": IDS[0], "text": "在吗"});
     engine.publish_job("s1", job).await;
     let expected = (Cause::UnknownAgent, Some(IDS[0].to_owned()));
-    eventually(DEADLINE, "it is given up", || async { engine.dead_letters().await == [expected.clone()] }).await;
+    eventually(DEADLINE, "the job is dead-lettered", || async { engine.dead_letters().await == [expected.clone()] }).await;
     let letter = gateway.json(&format!("/api/v1/dead/{}", IDS[0])).await;
     assert_eq!((&letter["job_id"], &letter["cause"]), (&json!(IDS[0]), &json!("unknown_agent")), "{letter}");
     engine.apply(crate::scenarios::sales_with(&json!({"id": "nobody"}))).await;

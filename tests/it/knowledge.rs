@@ -1,5 +1,5 @@
-//! What an agent answers from: found by its words in both languages, given to the model that writes the reply, named in the
-//! reply, the same for every worker, and as decided wherever it is of no use.
+//! Knowledge: passages are found by words in both languages, given to the model that writes the reply, and named in the
+//! reply. All workers find the same passages. Without a hit, the reply is the decided one.
 
 use crate::commands::Folder;
 use crate::scenarios::{answer, on_both_backends, sales, sales_with};
@@ -59,7 +59,7 @@ fn the_first_hit_is_the_passage_that_is_asked_for() {
         assert!(hits.len() <= 4 && hits.windows(2).all(|pair| pair[0].score >= pair[1].score), "{question}: {hits:?}");
         let first = hits.first().unwrap_or_else(|| panic!("{question}: nothing"));
         assert!(first.source == name && first.text.contains(words), "{question}: {hits:?}");
-        assert_eq!(hits, index.search(question, "", 4), "the order is the same each time");
+        assert_eq!(hits, index.search(question, "", 4), "repeated searches have the same order");
     }
     for question in ["你好", "谢谢，再见！", "今天天气怎么样？", "Tell me a joke", "thanks a lot", "？", ""]
     {
@@ -67,7 +67,7 @@ fn the_first_hit_is_the_passage_that_is_asked_for() {
     }
     let hit = &index.search("电池保修", "", 1)[0];
     assert_eq!((hit.heading.as_str(), hit.line), ("售后 > 保修", 9));
-    // What is to be said helps to choose where the question leaves it open.
+    // The decided response ranks the hits if the question is ambiguous.
     let open = "router";
     assert!(index.search(open, "You can move house with it", 1)[0].text.contains("router"));
     assert!(index.search(open, "The light shows the signal", 1)[0].text.contains("red light"));
@@ -77,7 +77,7 @@ async fn put(store: &Arc<dyn Store>, name: &str, text: &str) {
     store.put_knowledge(source("sales", name, text)).await.unwrap();
 }
 
-/// Decides as told, and answers plain questions by `written`.
+/// A model that returns the given decision, and `written` for plain text calls.
 async fn writing(
     decided: &'static str,
     written: impl Fn(usize, &str) -> Answer + Send + Sync + 'static,
@@ -103,7 +103,7 @@ async fn step(engine: &Engine, session: &str, turn: &str, key: &str) -> Option<S
 
 async fn what_is_said_in_pieces_comes_after_the_status_that_announces_it(backend: Backend) {
     let engine = Engine::watching(backend, ScriptedModel::start(|_| Answer::Hang).await).await;
-    // Decides and writes without waiting for anything.
+    // Decides and writes without any delay.
     let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "我帮您看看。"}}]);
     engine.apply(sales_with(&json!({"model": "offline", "rules": rules}))).await;
     put(&engine.store, "kb/returns.md", RETURNS).await;
@@ -136,7 +136,7 @@ async fn a_reply_is_written_from_what_fits_and_names_its_sources(backend: Backen
     assert_eq!((last.text.as_str(), &last.metadata["sources"]), (reply.text.as_str(), &reply.metadata["sources"]));
 
     let asked = engine.model.asked();
-    assert_eq!(asked.len(), 2, "one question more than without knowledge");
+    assert_eq!(asked.len(), 2, "one call more than without knowledge");
     let (prompt, key) = (&asked[1].system, &asked[1].idempotency_key);
     for part in [
         "小智",
@@ -173,7 +173,7 @@ async fn without_a_hit_or_an_answer_the_reply_is_as_decided(backend: Backend) {
     engine.apply(sales()).await;
     put(&engine.store, "returns.md", RETURNS).await;
     engine.start_worker();
-    // An empty answer is asked for again, a refused question is not.
+    // An empty answer is retried, a refused call is not.
     for (at, (text, questions)) in
         [("今天天气怎么样？", 1), ("怎么退货？", 3), ("保修几年？", 2)].into_iter().enumerate()
     {
@@ -291,7 +291,7 @@ async fn the_commands_add_list_search_and_remove_and_dev_watches_the_files() {
     })
     .await;
     folder.write("agents/shop.json", &offline().to_string().replace("kb/*.md", "kb/new.md"));
-    eventually(DEADLINE, "what is named no more is gone", || async {
+    eventually(DEADLINE, "removed sources are deleted", || async {
         search("退货").await["hits"].as_array().unwrap().is_empty()
     })
     .await;

@@ -1,4 +1,4 @@
-//! Replicas that are behind, streams without a leader, and events that get lost on their way.
+//! Replicas that lag, streams without a leader, and events that get lost.
 
 use crate::conformance::kit;
 use crate::scenarios::{answer, sales, sales_with};
@@ -21,7 +21,7 @@ use types::event::{EventType, OutEvent};
 use types::session::Status;
 use types::step::StepRecord;
 
-/// The code of nats-server's answer for a stream without a leader.
+/// Error code of nats-server for a stream without a leader.
 const LEADERLESS: &str = "error code 10008";
 
 async fn connected(url: impl Into<String>, handles: &ClusterHandles) -> NatsQueue {
@@ -30,7 +30,7 @@ async fn connected(url: impl Into<String>, handles: &ClusterHandles) -> NatsQueu
     NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap()
 }
 
-/// An engine on a nats-server of its own, which its workers reach by the way that `look` has made.
+/// An engine on its own nats-server, to which its workers connect through a proxy with `look`.
 async fn engine_by(
     server: &Server,
     model: ScriptedModel,
@@ -66,17 +66,17 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
     .await;
     servers[1].kill();
     servers[2].kill();
-    // A worker that knows of a second message, which the last server has not applied.
+    // The worker knows of a second message that the last server has not applied.
     let read = async || queue.next_in_lane("s", first, first + 1).await;
     let early = read().await;
-    assert!(matches!(early, Err(QueueError::Unavailable(_))), "it may take itself for the leader still: {early:?}");
+    assert!(matches!(early, Err(QueueError::Unavailable(_))), "the server may still consider itself the leader: {early:?}");
     eventually(DEADLINE, "the server says that the stream has no leader", || async {
         let refused = stream.get_raw_message(first).await.err();
         refused.is_some_and(|error| error.to_string().contains(LEADERLESS))
     })
     .await;
     let late = read().await;
-    assert!(matches!(late, Err(QueueError::Unavailable(_))), "no leader, no answer: {late:?}");
+    assert!(matches!(late, Err(QueueError::Unavailable(_))), "without a leader the read fails: {late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,7 +96,7 @@ async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
         }
         Fate::Passes
     };
-    // The worker pulls the second message while the first turn runs, which nothing outside can see.
+    // The worker pulls the second message during the first turn, which is not visible from outside.
     let slow = Duration::from_secs(1);
     let model = ScriptedModel::start(move |asked| {
         let content = match asked.schema.as_str() {
@@ -112,11 +112,11 @@ async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
     engine.publish("s1", "m-1", "你好").await;
     eventually(DEADLINE, "the first turn runs", || async { !engine.model.asked().is_empty() }).await;
     broken.store(true, Ordering::SeqCst);
-    // It joins the lane, which reads it from the stream when its turn comes.
+    // The message joins the lane; its turn reads it from the stream.
     engine.publish("s1", "m-2", "还在吗").await;
     eventually(DEADLINE, "the leader is asked", || async { asked.load(Ordering::SeqCst) > 0 }).await;
-    // The answer gets lost; the request times out after five seconds.
-    eventually(DEADLINE, "it is asked again", || async { asked.load(Ordering::SeqCst) > 1 }).await;
+    // The response gets lost, and the request times out after five seconds.
+    eventually(DEADLINE, "the request is repeated", || async { asked.load(Ordering::SeqCst) > 1 }).await;
     broken.store(false, Ordering::SeqCst);
     let turn = engine.turn("s1", "m-2").await;
     assert_eq!((turn.statuses.last().unwrap().status, turn.attempts), (Status::Ready, 1));
@@ -142,7 +142,7 @@ async fn repeated_merged_turn_reads_all_that_it_covers_from_a_lagging_replica() 
     for (job_id, text) in [("m-1", "一"), ("m-2", "二"), ("m-3", "三")] {
         engine.publish("s1", job_id, text).await;
     }
-    // A worker that has merged all three, and died.
+    // A worker that merged all three messages and died.
     let stream = engine.queue.stream().await.unwrap().made;
     let begun = Acquire { stream, lease: Duration::ZERO, ..kit::acquire("s1", 1, "dead") };
     let grant = kit::granted(engine.store.acquire(begun).await.unwrap());
@@ -183,10 +183,10 @@ async fn after_a_loss_no_event_is_stored_before_the_one_that_was_lost() {
     };
     let failed = queue.emit(["e/0", "e/1"].map(event).into()).await;
     assert!(matches!(failed, Err(QueueError::Unavailable(_))), "{failed:?}");
-    // The repeat of the turn, which has gone further.
+    // A repeat of the turn that has made more progress.
     let failed = queue.emit(["e/0", "e/1", "e/2"].map(event).into()).await;
     assert!(matches!(failed, Err(QueueError::Unavailable(_))), "{failed:?}");
-    // Another worker's, over a sound connection.
+    // Another worker publishes the same events over an intact connection.
     direct.emit(["e/0", "e/1", "e/2"].map(event).into()).await.unwrap();
     let mut events = direct.events("s", storage::queue::From::After(0)).await.unwrap();
     let mut stored = Vec::new();
@@ -201,7 +201,7 @@ async fn after_a_loss_no_event_is_stored_before_the_one_that_was_lost() {
 async fn pulls_that_fail_while_the_server_responds_are_not_repeated_without_a_pause() {
     let (server, asked) = (Server::nats(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&asked);
-    // The server refuses to make the consumer, since the request is malformed; so it does when its account has reached its limit.
+    // The server refuses a malformed request to create the consumer, as it does when an account has reached its limit.
     let look = move |subject: &str, request: &mut [u8]| {
         if subject.contains(".CONSUMER.") && subject.contains(".CREATE.") {
             seen.lock().unwrap().push(Instant::now());
@@ -213,7 +213,7 @@ async fn pulls_that_fail_while_the_server_responds_are_not_repeated_without_a_pa
     let model = ScriptedModel::start(|_| Answer::Hang).await;
     let engine = engine_by(&server, model, look).await;
     let stop = engine.start_worker();
-    // Each pull asks twice: once more when it has made sure of the streams.
+    // Each pull makes two requests: the second after it has checked the streams.
     eventually(DEADLINE, "pulls fail", || async { asked.lock().unwrap().len() >= 9 }).await;
     stop.cancel();
     let asked = asked.lock().unwrap();

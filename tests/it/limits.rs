@@ -1,4 +1,4 @@
-//! Back-pressure and bounds: floods, slow models, and what is too large.
+//! Back-pressure and limits: floods, slow models, oversized data.
 
 use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
@@ -30,7 +30,7 @@ on_both_backends!(
     session_document_does_not_grow_past_its_bounds,
 );
 
-/// Answers every first call with a plan and every other with `text`, after `delay`.
+/// A model that plans in the first call and returns `text` in all others, after `delay`.
 async fn answering(text: &'static str, delay: Duration) -> ScriptedModel {
     ScriptedModel::start(move |asked| {
         let reply = answer(text);
@@ -46,10 +46,11 @@ fn quiet(fields: &Value) -> Value {
     agent
 }
 
-/// An engine whose worker has so many places, with so many sessions of a model that never answers. No other model was used.
+/// An engine whose worker has `places` places, and `sessions` sessions with a model that never responds. No other model
+/// was used before.
 async fn crowded(mut backend: Backend, places: usize, sessions: usize) -> (Engine, ScriptedModel) {
     let hung = ScriptedModel::start(|_| Answer::Hang).await;
-    // Longer than a test takes on a slow machine: no call is repeated.
+    // Longer than a test takes on a slow machine, so that no call is retried.
     let (timeout, idle_timeout) = (Text(Duration::from_secs(600)), Text(Duration::from_secs(600)));
     backend.settings.worker.concurrency = places;
     backend.settings.models.insert("hung".into(), config::Model { timeout, idle_timeout, ..scripted(&hung) });
@@ -70,7 +71,7 @@ async fn hung_model_does_not_stop_sessions_of_another(backend: Backend) {
     for message in 1..5 {
         engine.say("quick", &format!("m-{message}"), "你好").await;
     }
-    assert_eq!(hung.asked().len(), 7, "one place of eight stays free");
+    assert_eq!(hung.asked().len(), 7, "one of eight places stays free");
 }
 
 async fn crowded_jobs_do_not_starve_another_model(backend: Backend) {
@@ -91,9 +92,9 @@ async fn flooded_session_does_not_starve_others(backend: Backend) {
         engine.say(&format!("other-{number}"), "m-1", "你好").await;
     }
     let handled = engine.session("flooded").await.recent_jobs.len();
-    assert!(handled < 50, "{handled} of 100 were handled before the others");
+    assert!(handled < 50, "{handled} of 100 were processed before the others");
     engine.turn("flooded", "m-99").await;
-    assert_eq!(engine.said("flooded").await.len(), 100, "and none of the flood is lost");
+    assert_eq!(engine.said("flooded").await.len(), 100, "no message of the flood is lost");
 }
 
 async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
@@ -109,7 +110,7 @@ async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
     let calls = engine.model.asked();
     let at_once = |began| calls.iter().filter(|call| call.began <= began && call.ended.unwrap() > began).count();
     let most = calls.iter().map(|call| at_once(call.began)).max().unwrap();
-    assert!(most <= 4, "{most} turns at once");
+    assert!(most <= 4, "{most} concurrent turns");
 }
 
 async fn a_megabyte_of_text_is_answered(backend: Backend) {
@@ -120,7 +121,7 @@ async fn a_megabyte_of_text_is_answered(backend: Backend) {
     let message = json!({"session_id": "s1", "agent_id": "sales", "job_id": "m-1", "text": text});
     assert_eq!(gateway.post("/api/v1/messages", &message).await.status(), 202);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);
-    assert!(engine.model.asked()[0].user.contains(&text), "the model reads all of it");
+    assert!(engine.model.asked()[0].user.contains(&text), "the model gets the whole text");
     let history = &engine.session("s1").await.history;
     assert!(history[0].text.len() < 70_000 && history[1].text == "好的");
 }
@@ -175,7 +176,7 @@ async fn session_document_does_not_grow_past_its_bounds(backend: Backend) {
         engine.say("s1", &format!("m-{number}"), &text).await;
     }
     let session = engine.session("s1").await;
-    assert_eq!(session.profile.len(), 2, "what fits into 64 KiB is kept, the rest refused");
+    assert_eq!(session.profile.len(), 2, "updates beyond 64 KiB are refused");
     let bytes = serde_json::to_vec(&session).unwrap().len();
     assert!(bytes < 400_000, "{bytes} bytes");
     assert_eq!(session.workflow_state.status, Status::Ready);
@@ -233,7 +234,7 @@ async fn dead_model_is_not_waited_for_by_every_turn_anew() {
         assert_eq!(turn.statuses.last().unwrap().status, Status::Cancelled);
         assert!(turn.reason.unwrap().starts_with("model_unavailable"));
     }
-    assert_eq!(engine.model.asked().len(), 5 * 2, "five turns with their retry; the others fail at once");
+    assert_eq!(engine.model.asked().len(), 5 * 2, "five turns with a retry; the others fail immediately");
     assert!(engine.said("s9").await.iter().any(|(kind, _)| *kind == ReplyKind::Apology));
 }
 
@@ -248,14 +249,14 @@ async fn a_mebibyte_of_text_goes_through_nats_worker_and_mongodb() {
     assert_eq!(gateway.post("/api/v1/messages", &message).await.status(), 202);
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "{:?}", turn.reason);
-    assert!(turn.job.user_message().unwrap().text == text, "recorded as it was sent");
-    assert!(engine.model.asked()[0].user.contains(&text), "and shown to the model");
+    assert!(turn.job.user_message().unwrap().text == text, "the record has the whole text");
+    assert!(engine.model.asked()[0].user.contains(&text), "the model gets the whole text");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_than_the_max_payload_of_nats_is_413_with_a_hint() {
     let gateway = Gateway::idle(&backend::cluster().await).await;
-    // The body's limit is higher than the server's.
+    // The gateway's limit for a body is higher than the server's limit.
     let message = json!({"session_id": "s1", "agent_id": "sales", "text": "x".repeat(1024 * 1024)});
     let refused = gateway.post("/api/v1/messages", &message).await;
     assert_eq!(refused.status(), 413);

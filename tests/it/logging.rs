@@ -1,4 +1,4 @@
-//! The log of a worker: one conversation can be followed in it, and nothing from outside can forge a line of it.
+//! The log of a worker: it shows the course of a conversation, and no text from outside can forge a line.
 
 use crate::scenarios::{acts, answer, sales};
 use crate::support::api::Api;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use storage::queue::Publish;
 use tempfile::TempDir;
 
-/// A worker process, and an engine that runs no worker of its own.
+/// A worker process, and an engine without workers.
 struct Watched {
     engine: Engine,
     dir: TempDir,
@@ -23,7 +23,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Its model plans, calls the skill, then answers.
+    /// The model plans, calls the skill, then replies.
     async fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
         let first = plan(json!("您好"), &acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"})));
         let model = ScriptedModel::answering(vec![first, answer("好的")]).await;
@@ -44,14 +44,14 @@ impl Watched {
         &self.engine.api
     }
 
-    /// The lines so far that have all of these parts.
+    /// The log lines so far that contain all of these parts.
     fn lines(&self, parts: &[&str]) -> Vec<String> {
         let log = Process::log(self.dir.path());
         let has = |line: &&str| parts.iter().all(|part| line.contains(part));
         log.lines().filter(has).map(str::to_owned).collect()
     }
 
-    /// The only line with these parts, once it is there.
+    /// Waits for the only line with these parts.
     async fn line(&self, parts: &[&str]) -> String {
         eventually(DEADLINE, &format!("a line with {parts:?}"), || async { !self.lines(parts).is_empty() }).await;
         match self.lines(parts).as_slice() {
@@ -94,7 +94,7 @@ async fn one_conversation_can_be_followed_in_the_log() {
     }
     let counted = "turnwheel_actions_total{kind=\"skill\",outcome=\"failed\",target=\"query_order\"} 1";
     assert!(watched.metrics().await.contains(counted));
-    assert_eq!(watched.lines(&["DEBUG"]), [""; 0], "`info` unless something else is asked for");
+    assert_eq!(watched.lines(&["DEBUG"]), [""; 0], "the default level is `info`");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,7 +125,7 @@ async fn debug_names_session_turn_and_agent_with_each_status() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_takeover_of_a_dead_worker_s_turn_is_logged() {
     let watched = Watched::start(&[], &[]).await;
-    // The first worker gets no answer.
+    // The first worker gets no response.
     let asked = AtomicBool::new(false);
     watched.api().script(move |_, _| {
         let wait = if asked.swap(true, Ordering::SeqCst) { 0 } else { 60 };

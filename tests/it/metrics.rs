@@ -1,4 +1,4 @@
-//! What a process says of its work in `/metrics`. Counts are compared with what they were before: tests may share a process.
+//! The metrics in `/metrics`. Tests compare differences of counters, because several may share a process.
 
 use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales_with};
@@ -14,7 +14,7 @@ use storage::queue::Publish;
 
 on_both_backends!(turns_and_what_they_cost_are_counted, what_waits_is_told_and_how_long);
 
-/// One scrape.
+/// The text of one scrape.
 pub struct Metrics(String);
 
 impl Metrics {
@@ -25,13 +25,13 @@ impl Metrics {
         Self(response.text().await.unwrap())
     }
 
-    /// The value of one series; 0 when nothing was counted in it.
+    /// Value of a series; 0 if the series does not exist.
     pub fn value(&self, series: &str) -> f64 {
         let found = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         found.map_or(0.0, |value| value.parse().unwrap())
     }
 
-    /// All families: name, type and labels.
+    /// All metric families: name, type and labels.
     fn families(&self) -> BTreeSet<(String, String, Vec<String>)> {
         let (line, label) =
             (Regex::new(r"^(\w+?)(_bucket|_sum|_count)?(?:\{(.*)\})? ").unwrap(), Regex::new(r#"(\w+)=""#).unwrap());
@@ -96,7 +96,7 @@ async fn what_waits_is_told_and_how_long(backend: Backend) {
     assert!(waited < 60.0, "{waited}");
     let taken = gateway.queue.pull(1, DEADLINE).await.unwrap();
     gateway.queue.ack(&taken[0].token).await.unwrap();
-    eventually(DEADLINE, "what is acknowledged waits no more", || async {
+    eventually(DEADLINE, "acknowledged messages do not count as waiting", || async {
         Metrics::of(&gateway).await.value("turnwheel_queue_jobs") == 2.0
     })
     .await;
@@ -125,7 +125,7 @@ async fn the_table_in_the_docs_is_what_a_running_engine_exposes() {
     let timers = json!([{"name": "follow_up", "delay": 0, "message": "还需要帮助吗？"}]);
     engine.apply(sales_with(&json!({"timers": timers}))).await;
     let gateway = Gateway::of(&engine).await;
-    // A request is counted once it has been answered.
+    // A request is counted once its response is complete.
     gateway.get("/healthz").await;
     engine.say("s1", "m-1", "你好").await;
     let families = eventually(DEADLINE, "the timer has fired", || async {
@@ -156,5 +156,5 @@ async fn a_worker_can_be_watched_where_its_settings_say() {
     })
     .await;
     assert_eq!(get("/healthz").await.unwrap().status(), 200);
-    assert_eq!(get("/api/v1/sessions").await.unwrap().status(), 404, "it is no gateway");
+    assert_eq!(get("/api/v1/sessions").await.unwrap().status(), 404, "the metrics port serves no API");
 }

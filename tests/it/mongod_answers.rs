@@ -1,5 +1,5 @@
-//! MongoDB's answers and the store: the server's clock counts, not that of the machine that asks, and records count as durable
-//! only while it is certain that the primary is the same.
+//! The store and MongoDB's replies: lease times follow the server's clock, not that of the client, and early records
+//! count as durable only while the primary is certainly the same.
 
 use crate::conformance::kit;
 use crate::support::mongod_way::{find, way_to_mongod};
@@ -18,7 +18,7 @@ use types::timestamp::Timestamp;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A store on that way.
+/// A store that connects through this proxy.
 async fn store(handles: &ClusterHandles, way: String) -> (Arc<dyn Store>, Settings) {
     let mut settings = kit::settings(handles.settings());
     settings.mongodb.uri = way;
@@ -26,7 +26,7 @@ async fn store(handles: &ClusterHandles, way: String) -> (Arc<dyn Store>, Settin
     (Arc::new(store), settings)
 }
 
-/// Sets the server's clock back, as far as its answer says.
+/// Sets the server's time in a reply back by an hour.
 fn set_back(answer: &mut [u8]) {
     const FIELD: &[u8] = b"\x09localTime\0";
     let Some(at) = find(answer, FIELD).map(|at| at + FIELD.len()) else { return };
@@ -38,15 +38,15 @@ fn set_back(answer: &mut [u8]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lanes_idle_conversations_and_expiry_go_by_the_clock_of_the_server() {
     let handles = cluster().await;
-    // This machine is an hour ahead.
+    // This machine's clock is an hour ahead of the server's.
     let way = way_to_mongod(&handles.mongodb_uri, |_| (), set_back).await;
     let (store, settings) = store(&handles, way).await;
     let steps = vec![kit::step("0/decide", json!("好"))];
     kit::run_turn(&store, "idle", 1, |change| change.steps = steps).await;
     kit::grant(&store, "held", 1).await;
     let abandoned = store.abandoned_lanes(Duration::ZERO, 10).await.unwrap();
-    assert!(abandoned.is_empty(), "a lease that lasts: {abandoned:?}");
-    assert!(store.idle_sessions(HOUR / 2, 10).await.unwrap().is_empty(), "it was touched just now");
+    assert!(abandoned.is_empty(), "the lease has not expired: {abandoned:?}");
+    assert!(store.idle_sessions(HOUR / 2, 10).await.unwrap().is_empty(), "the session has just been used");
     let client = mongodb::Client::with_uri_str(&handles.mongodb_uri).await.unwrap();
     let expected = clock::now().minus(HOUR).plus(settings.retention.turns.0);
     for (collection, id) in [("turns", "idle/m-1"), ("steps", "idle/m-1/0/decide")] {
@@ -58,7 +58,8 @@ async fn lanes_idle_conversations_and_expiry_go_by_the_clock_of_the_server() {
     }
 }
 
-/// How many commands write turns by majority while one turn is committed; `answered` changes the answers of the server.
+/// Counts the commands that write turns with majority while one turn is committed. `answered` may change the server's
+/// replies.
 async fn durable_records(answered: impl FnMut(&mut [u8]) + Clone + Send + 'static) -> usize {
     let (handles, seen) = (cluster().await, Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&seen);
@@ -76,8 +77,8 @@ async fn durable_records(answered: impl FnMut(&mut [u8]) + Clone + Send + 'stati
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_of_a_turn_are_written_again_durably_unless_the_term_is_known_to_be_the_same() {
-    assert_eq!(durable_records(|_| ()).await, 0, "the commit behind them makes them durable");
-    // The term is in a field that a sharded cluster's answers do not have.
+    assert_eq!(durable_records(|_| ()).await, 0, "the commit makes the records durable, too");
+    // The term is in a field that replies of a sharded cluster do not have.
     let without_term = |answer: &mut [u8]| {
         const FIELD: &[u8] = b"\x03opTime\0";
         if let Some(at) = find(answer, FIELD) {

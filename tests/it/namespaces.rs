@@ -35,7 +35,7 @@ async fn namespaces_that_differ_in_case_alone_are_refused_on_one_nats_server() {
     NatsQueue::connect(&settings, CancellationToken::new()).await.unwrap();
     let other = Settings { namespace: settings.namespace.to_uppercase(), ..settings.clone() };
     let Err(refused) = NatsQueue::connect(&other, CancellationToken::new()).await else {
-        panic!("both share the stream names");
+        panic!("namespaces with the same stream names were accepted");
     };
     let refused = refused.to_string();
     for part in [format!("belongs to namespace `{}`", settings.namespace), "set namespace to another name".into()] {

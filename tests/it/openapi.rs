@@ -1,5 +1,5 @@
-//! `/openapi.json` against the gateway that serves it: every route is described, every description is routed, and what is
-//! answered fits.
+//! `/openapi.json` against the gateway that serves it: every route is described, every description has a route, and
+//! responses match their schemas.
 
 use crate::gateway::Gateway;
 use crate::run_streams::{RunEvents, writer};
@@ -12,7 +12,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What CONTRACT.md and CHANGELOG.md say is there.
+/// All endpoints of the documented API.
 const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
@@ -64,7 +64,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/workflows/{workflow_id}/structure"),
 ];
 
-/// The description.
+/// The OpenAPI document.
 struct Described(Value);
 
 impl Described {
@@ -80,7 +80,7 @@ impl Described {
         paths.iter().flat_map(of).collect()
     }
 
-    /// The schema of an answer: that of its status, else that of a refusal.
+    /// Schema of a response: that of its status, otherwise that of a refusal.
     fn schema(&self, method: &str, path: &str, status: u16) -> Value {
         let responses = &self.0["paths"][path][method]["responses"];
         let response = responses.get(status.to_string()).unwrap_or(&responses["default"]);
@@ -91,13 +91,13 @@ impl Described {
         schema
     }
 
-    /// The components, in which an object may have no field that is not described.
+    /// The components, changed so that an object permits no undescribed fields.
     fn closed_components(&self) -> Value {
         let mut components = self.0["components"].clone();
         let mut parts = BTreeSet::new();
         parts_of_others(&components, &mut parts);
         for (name, schema) in components["schemas"].as_object_mut().unwrap() {
-            // One that is a part of another one cannot know the other's fields.
+            // A component that is a part of another one (`allOf`) does not know the other fields.
             let open = parts.contains(&format!("#/components/schemas/{name}"))
                 || matches!(name.as_str(), "Attachment" | "UserMessage" | "JobBody");
             if !open && (schema.get("properties").is_some() || schema.get("allOf").is_some()) {
@@ -116,7 +116,7 @@ impl Described {
     }
 }
 
-/// What is a part of something else: the first of an `allOf`.
+/// Finds components that are parts of others: the first entry of an `allOf`.
 fn parts_of_others(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -187,10 +187,10 @@ async fn the_description_is_whole() {
     references(&document, &mut found);
     for reference in &found {
         let place = reference.strip_prefix('#').unwrap();
-        assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+        assert!(document.pointer(place).is_some(), "{reference} does not exist");
     }
     for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent"] {
-        assert!(document["components"]["schemas"][name].is_object(), "what events hold is described: {name}");
+        assert!(document["components"]["schemas"][name].is_object(), "the payload of events is described: {name}");
     }
     let mut operation_ids = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -199,7 +199,7 @@ async fn the_description_is_whole() {
             assert_eq!(operation.get("security").is_none(), free, "{method} {path}");
             assert!(operation["responses"]["default"].is_object(), "{method} {path}");
             let id = operation["operationId"].as_str().unwrap().to_owned();
-            assert!(operation_ids.insert(id.clone()), "{id} is there twice: a client's functions have these names");
+            assert!(operation_ids.insert(id.clone()), "operation id {id} is not unique");
         }
     }
     let events = &document["paths"]["/api/v1/sessions/{session_id}/events"]["get"];
@@ -209,7 +209,7 @@ async fn the_description_is_whole() {
     assert_eq!(parameters.collect::<BTreeSet<_>>(), ["Last-Event-ID", "last_event_id", "session_id"].into());
 }
 
-/// A request and the path that describes it.
+/// A request, and the path that describes it.
 struct Asked {
     method: Method,
     described: &'static str,
@@ -315,7 +315,7 @@ fn requests() -> Vec<Asked> {
     .collect()
 }
 
-/// `r1` is a run that has ended; `s1` has asked for it.
+/// Requests about `r1`, a run that has ended, and `s1`, the session that started it.
 fn requests_about_workflows() -> Vec<Asked> {
     let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
     let (workflow, run) = ("/api/v1/workflows/{workflow_id}", "/api/v1/runs/{run_id}");

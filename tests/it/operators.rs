@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::mpsc;
 
-/// An agent of the offline rules with two timers.
+/// An agent with offline rules and two timers.
 fn timed() -> String {
     let timer = |name: &str| json!({"name": name, "delay": "1h", "message": "还需要帮助吗？"});
     let rules = json!([{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好的"}}]);
@@ -23,7 +23,7 @@ fn timed() -> String {
     .to_string()
 }
 
-/// What a finding list has to say of one place: its level and text.
+/// Level and text of the finding about a place that contains `part`.
 pub fn found<'f>(findings: &'f Value, place: &str, part: &str) -> Option<(&'f str, &'f str)> {
     let all = findings["findings"].as_array().unwrap().iter();
     let mut fitting =
@@ -63,10 +63,10 @@ async fn timers_are_listed_and_cancelled_through_dev() {
     assert_eq!(folder.run(&["timers", "list", "--json"], "").await.json()["timers"].as_array().unwrap().len(), 2);
     let unknown = folder.run(&["timers", "cancel", "--session", "nobody"], "").await;
     assert!(unknown.code == 1 && unknown.err.contains("hint: "), "{unknown:?}");
-    assert_eq!(folder.run(&["timers", "cancel"], "").await.code, 2, "without a session");
+    assert_eq!(folder.run(&["timers", "cancel"], "").await.code, 2, "the session is missing");
 }
 
-/// The test's own view of a cluster, with a worker process in a folder.
+/// The test's own connections to a cluster, with a worker process in a folder.
 async fn cluster_with_worker() -> (Engine, Folder, Process) {
     let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("好的"))]).await;
     let engine = Engine::watching(backend::cluster().await, model).await;
@@ -84,7 +84,7 @@ async fn dead_letters_are_listed_shown_and_replayed_on_a_cluster() {
     let job =
         json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "消息-1", "text": "你好"});
     engine.publish_job("s1", job).await;
-    eventually(DEADLINE, "both are given up", || async { engine.dead_letters().await.len() == 2 }).await;
+    eventually(DEADLINE, "both jobs are dead-lettered", || async { engine.dead_letters().await.len() == 2 }).await;
 
     let listed = folder.run(&["dead", "list"], "").await;
     let lines: Vec<&str> = listed.out.lines().collect();
@@ -107,7 +107,7 @@ async fn dead_letters_are_listed_shown_and_replayed_on_a_cluster() {
     let replayed = folder.run(&["dead", "replay", "2"], "").await;
     assert_eq!((replayed.code, replayed.out.trim()), (0, "消息-1-replay-2"), "{replayed:?}");
     engine.turn("s1", "消息-1-replay-2").await;
-    assert_eq!(engine.said("s1").await.len(), 2, "greeted and answered");
+    assert_eq!(engine.said("s1").await.len(), 2, "greeting and reply");
     let left = folder.run(&["dead", "list", "--json"], "").await.json();
     assert_eq!((left["letters"].as_array().unwrap().len(), &left["letters"][0]["seq"]), (1, &json!(1)));
     let gone = folder.run(&["dead", "replay", "2"], "").await;
@@ -120,7 +120,7 @@ async fn doctor_of_dev_finds_what_cannot_be_used() {
     folder.write("agents/timed.json", &timed());
     folder.write("turnwheel.toml", "");
     let nothing = folder.run(&["doctor"], "").await;
-    assert!(nothing.code == 1 && nothing.out.contains("turnwheel dev"), "nothing runs: {nothing:?}");
+    assert!(nothing.code == 1 && nothing.out.contains("turnwheel dev"), "no engine runs: {nothing:?}");
     let _dev = folder.dev().await;
     let well = folder.run(&["doctor"], "").await;
     assert_eq!(well.code, 0, "{well:?}");
@@ -146,12 +146,12 @@ async fn doctor_of_a_cluster_tells_advice_from_problems() {
     folder.write("turnwheel.toml", &toml(&folder.settings));
     let doctor = async || folder.run(&["doctor", "--json"], "").await;
     let before = doctor().await;
-    assert_eq!(before.code, 0, "advice only: {before:?}");
+    assert_eq!(before.code, 0, "all findings are advice: {before:?}");
     let stream = format!("{}_JOBS", folder.settings.namespace.to_uppercase());
     assert_eq!(found(&before.json(), &stream, "does not exist yet").unwrap().0, "advice");
     let nats = async_nats::connect(&folder.settings.nats.url).await.unwrap();
     let missing = jetstream::new(nats.clone()).get_stream(&stream).await;
-    assert!(missing.is_err(), "it only looks");
+    assert!(missing.is_err(), "the doctor creates no stream");
 
     let worker = Process::start(folder.path(), &folder.settings, &["all"]);
     let after = eventually(DEADLINE, "the worker pulls and the scheduler leads", || async {
@@ -194,9 +194,9 @@ async fn doctor_names_servers_that_are_away_and_asks_the_monitoring_port() {
     let (nats, mongod, handles) = private().await;
     let folder = Folder::with(handles.settings());
     let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
-    eventually(DEADLINE, "the worker starts", || async { Process::log(folder.path()).contains("worker started") })
+    eventually(DEADLINE, "the worker has started", || async { Process::log(folder.path()).contains("worker started") })
         .await;
-    // Another server's port: it must not be taken for this one's.
+    // The monitoring port of another server, which the doctor must not confuse with this one's.
     let (other, monitor) = Server::nats_monitored();
     let doctor = folder.run(&["doctor", "--json", "--nats-monitor", &monitor], "").await.json();
     assert!(found(&doctor, "sync_interval", "another server").is_some(), "{doctor:#}");
@@ -238,7 +238,7 @@ async fn watched_list_is_shown_again_when_it_changes() {
                 return;
             }
         }
-        panic!("no line has {part}");
+        panic!("no line contains {part}");
     };
     next("no sessions");
     folder.run(&["send", "--session", "s1", "--agent", "timed", "你好"], "").await;
@@ -293,13 +293,13 @@ async fn worker_told_to_stop_gives_back_what_it_cannot_finish_in_time() {
     engine.publish("s1", "m-1", "你好").await;
     eventually(DEADLINE, "the model is asked", || async { !engine.model.asked().is_empty() }).await;
     worker.signal("TERM");
-    // The model's own limit is longer than this waits.
+    // The model's own timeout is longer than this wait.
     let status = eventually(DEADLINE, "the worker has ended", || std::future::ready(worker.ended())).await;
     assert!(status.success(), "{}", Process::log(folder.path()));
     engine.model.script(|_| Answer::json(&plan(json!("您好"), &answer("好的"))));
     let _next = Process::start(folder.path(), &folder.settings, &["worker"]);
     let turn = engine.turn("s1", "m-1").await;
-    assert_eq!(turn.attempts, 1, "a turn that is given back is no failed attempt");
+    assert_eq!(turn.attempts, 1, "a released turn does not count as an attempt");
     let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["您好，我是小智", "好的"]);
 }
@@ -315,7 +315,7 @@ async fn commands_that_change_nothing_say_so() {
     assert_eq!((named.code, named.out.trim()), (0, "nothing to cancel: s1 has no timer `nosuch`"), "{named:?}");
     let released = folder.run(&["sessions", "release", "s1"], "").await;
     assert!(released.code == 0 && released.out.starts_with("nothing to release: s1 is `ready`"), "{released:?}");
-    // Its timers go.
+    // Cancelling also cancels the timers.
     let cancelled = folder.run(&["sessions", "cancel", "s1", "--json"], "").await;
     assert_eq!((cancelled.code, &cancelled.json()["session_id"]), (0, &json!("s1")));
     assert!(cancelled.json()["job_id"].is_string(), "{cancelled:?}");
@@ -398,7 +398,7 @@ async fn a_replica_set_that_is_not_initiated_is_recognised_and_made() {
     assert!(made.code == 0 && made.out.contains("the replica set `rs0` is initiated"), "{made:?}");
     let again = folder.run(&["doctor", "--initiate"], "").await;
     assert!(again.code == 0 && again.out.contains("is initiated already"), "{again:?}");
-    // Once the streams and indexes are there, a cluster without a scheduler is no good.
+    // With streams and indexes in place, a cluster without a scheduler is a problem.
     let worker = Process::start(folder.path(), &folder.settings, &["worker"]);
     eventually(DEADLINE, "the missing scheduler is a problem", || async {
         let doctor = folder.run(&["doctor", "--json"], "").await;

@@ -1,5 +1,5 @@
-//! A day of an operator, with real servers, real processes and the commands themselves: deploy two workers, roll them under
-//! load, cancel a session, hand one back, replay a dead letter; nothing is lost or repeated.
+//! A day of an operator with real servers, real processes and the real commands: deploys two workers, replaces them
+//! under load, cancels a session, releases a handoff, replays a dead letter. No message is lost or repeated.
 
 use crate::commands::Folder;
 use crate::crash::seen;
@@ -38,13 +38,13 @@ struct Day {
 }
 
 impl Day {
-    /// Servers, and the agent applied from its file.
+    /// Starts servers, and applies the agent from its file.
     async fn begin() -> Self {
         let engine = Engine::watching(backend::cluster().await, ScriptedModel::start(model).await).await;
         engine.api.script(|_, _| (200, json!({"status": "shipped"}), Duration::from_millis(20)));
         let folder = Folder::with(engine.settings.clone());
         let day = Self { engine, folder };
-        // The first process to start writes the settings' file.
+        // The first process that starts writes the settings file.
         drop(day.deploy("scheduler"));
         day.write_agent("sales");
         day.done(&["agents", "apply", "agents"]).await;
@@ -61,7 +61,7 @@ impl Day {
         self.folder.write(&format!("agents/{id}.json"), &text);
     }
 
-    /// What a command prints, which must succeed.
+    /// Output of a command that must succeed.
     async fn done(&self, args: &[&str]) -> String {
         let ended = self.folder.run(args, "").await;
         assert_eq!(ended.code, 0, "{args:?}: {ended:?}");
@@ -92,7 +92,7 @@ impl Day {
         replies.filter(|reply| reply.turn_id == turn_id).map(|reply| reply.text).collect()
     }
 
-    /// Users write, a message of each at a time, until the roll is over.
+    /// Publishes messages to all sessions until the workers are replaced.
     async fn load(&self, rolled: &AtomicBool) -> Vec<Sent> {
         let mut sent = Vec::new();
         let mut round = 0;
@@ -101,7 +101,7 @@ impl Day {
                 let text = format!("查 {number} {round}");
                 sent.push(self.publish(&format!("会话-{number}"), &format!("m-{round}"), "sales", &text).await);
             }
-            // One of them is waited for, the others may lag behind.
+            // Waits for one session; the others may lag behind.
             self.engine.turn(&format!("会话-{}", round % SESSIONS), &format!("m-{round}")).await;
             round += 1;
         }
@@ -118,7 +118,7 @@ impl Day {
             let asked = self.engine.model.asked().len();
             eventually(DEADLINE, "there is load", || async { self.engine.model.asked().len() > asked }).await;
             old.signal("TERM");
-            let ended = eventually(DEADLINE, "the old one has ended", || std::future::ready(old.ended())).await;
+            let ended = eventually(DEADLINE, "the old worker has ended", || std::future::ready(old.ended())).await;
             assert!(ended.success(), "worker {number}: {}", Process::log(self.folder.path()));
         }
         rolled.store(true, Ordering::SeqCst);
@@ -129,7 +129,7 @@ impl Day {
         Process::log(self.folder.path()).matches("worker started").count()
     }
 
-    /// Every message is answered once, in order; every action ran once.
+    /// Checks that every message is answered once and in order, and that every action ran once.
     async fn nothing_is_lost_or_repeated(&self, sent: Vec<Sent>) {
         for Sent { session_id, payload, .. } in &sent {
             let job: Value = serde_json::from_slice(payload).unwrap();
@@ -162,7 +162,7 @@ async fn operator_s_day_loses_and_repeats_nothing() {
     let (sent, _workers) = tokio::join!(day.load(&rolled), day.roll(workers, &rolled));
     day.nothing_is_lost_or_repeated(sent).await;
 
-    // A session that hangs is cancelled, and answers again.
+    // The operator cancels a hanging session, which then replies again.
     day.publish("卡住", "m-1", "sales", "慢").await;
     eventually(DEADLINE, "the model hangs", || async {
         day.engine.model.asked().iter().any(|asked| asked.user == "慢")
@@ -174,7 +174,7 @@ async fn operator_s_day_loses_and_repeats_nothing() {
     assert_eq!(kinds, [ReplyKind::Greeting, ReplyKind::Apology]);
     assert_eq!(day.say("卡住", "m-2", "还在吗").await.last().unwrap(), "还在吗：好的");
 
-    // A human has one, and hands it back.
+    // A human takes over a session and releases it.
     day.say("转接", "m-1", "转人工").await;
     let listed = day.json(&["sessions", "list", "--status", "transferred", "--json"]).await;
     assert_eq!(
@@ -187,9 +187,9 @@ async fn operator_s_day_loses_and_repeats_nothing() {
     assert_eq!(day.engine.session("转接").await.workflow_state.status, Status::Ready);
     assert_eq!(day.say("转接", "m-3", "谢谢").await, ["谢谢：好的"]);
 
-    // A message for an agent that is not there yet.
+    // A message to an agent that does not exist yet.
     day.publish("新", "m-1", "helper", "你好").await;
-    let letter = eventually(DEADLINE, "it is given up", || async {
+    let letter = eventually(DEADLINE, "the job is dead-lettered", || async {
         let listed = day.json(&["dead", "list", "--json"]).await;
         listed["letters"].get(0).cloned()
     })
@@ -201,7 +201,7 @@ async fn operator_s_day_loses_and_repeats_nothing() {
     assert_eq!(day.answered("新", &turn_id).await, ["您好，我是小智", "你好：好的"]);
     assert_eq!(day.json(&["dead", "list", "--json"]).await["letters"], json!([]));
 
-    // In the evening all is well.
+    // In the evening the doctor finds no problems.
     let doctor = day.json(&["doctor", "--json"]).await;
     assert_eq!(doctor["problems"], 0, "{doctor:#}");
 }

@@ -1,5 +1,5 @@
-//! What a worker has committed and not published is published by whoever comes after it, once and in order. In the embedded
-//! file there is no such gap: the commit publishes.
+//! Events that a worker has committed but not published are published by the next holder, once and in order. The
+//! embedded file has no such gap: the commit publishes the events.
 
 use crate::conformance::kit;
 use crate::scenarios::{answer, on_both_backends, sales};
@@ -20,7 +20,7 @@ on_both_backends!(
     redelivered_message_publishes_what_its_turn_has_said,
 );
 
-/// What the turn of the dead worker says at its end.
+/// The outbox of the dead worker's turn.
 pub fn outbox() -> Vec<OutEvent> {
     saying("第一句")
 }
@@ -63,7 +63,7 @@ fn saying(text: &str) -> Vec<OutEvent> {
     ]
 }
 
-/// An engine whose only worker so far has died between the commit of m-1 and its publication.
+/// An engine whose only worker so far has died between the commit of m-1 and the publication of its events.
 async fn left_behind(backend: Backend) -> Engine {
     left(backend, outbox()).await
 }
@@ -100,8 +100,8 @@ async fn next_turn_publishes_first_what_the_one_before_has_said(backend: Backend
     let last = outbox().len();
     let turns: Vec<String> = engine.events("s").await.iter().filter_map(turn_of).collect();
     let second = turns.iter().position(|turn| turn == "m-2").unwrap();
-    assert_eq!(second, last, "all that m-1 has said comes before m-2 begins: {turns:?}");
-    assert!(turns[second..].iter().all(|turn| turn == "m-2"), "and only once: {turns:?}");
+    assert_eq!(second, last, "all events of m-1 precede those of m-2: {turns:?}");
+    assert!(turns[second..].iter().all(|turn| turn == "m-2"), "each event of m-1 is published once: {turns:?}");
 }
 
 fn turn_of(event: &types::event::Event) -> Option<String> {
@@ -125,7 +125,7 @@ async fn redelivered_message_publishes_what_its_turn_has_said(backend: Backend) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_that_was_removed_leaves_nothing_to_publish() {
     let engine = left_behind(cluster().await).await;
-    // As if it had been published: its message is acknowledged, and so in the stream no more.
+    // Acknowledges the message, as after its publication, so that the stream no longer has it.
     let again = engine.queue.pull(1, DEADLINE).await.unwrap();
     engine.queue.ack(&again[0].token).await.unwrap();
     engine.turn("s", "m-1").await;
@@ -137,10 +137,10 @@ async fn message_that_was_removed_leaves_nothing_to_publish() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
     let engine = left_behind(embedded().await).await;
-    assert!(engine.session("s").await.outbox.is_empty(), "nothing is left to be published");
+    assert!(engine.session("s").await.outbox.is_empty(), "the outbox is empty");
     let published = engine.events("s").await;
     assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 3]);
-    // As a worker does after each commit, and whoever comes after a worker that died.
+    // Publishes again, as a worker does after each commit, and as the next holder does after a crash.
     engine.queue.emit(outbox().into()).await.unwrap();
     assert_eq!(engine.events("s").await, published, "once");
 }
@@ -153,7 +153,7 @@ async fn reply_that_the_server_takes_no_more_is_dead_lettered_and_the_lane_goes_
     server.kill();
     server.configure("max_payload: 100KB");
     server.restart();
-    eventually(DEADLINE, "the server is back with less", || async {
+    eventually(DEADLINE, "the restored server is ready", || async {
         engine.queue.ping().await.is_ok() && engine.queue.max_payload() < 100 * 1024
     })
     .await;

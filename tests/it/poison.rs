@@ -1,4 +1,4 @@
-//! Jobs that harm whoever handles them: each is given up in the end, with its reason, and its lane goes on.
+//! Jobs that harm the worker that processes them: each is dead-lettered with its reason, and its lane continues.
 
 use crate::conformance::kit;
 use crate::gateway::Gateway;
@@ -46,7 +46,7 @@ impl Flow for Panics {
     }
 }
 
-/// An engine whose first decision runs what panics.
+/// An engine whose first decision runs the panicking action.
 async fn panicking(backend: Backend, action: &Value, agent: Value) -> Engine {
     let answers = vec![plan(json!("您好，我是小智"), action), answer("好的")];
     let mut engine = Engine::watching(backend, ScriptedModel::answering(answers).await).await;
@@ -61,7 +61,7 @@ async fn is_cancelled_and_goes_on(engine: &Engine) {
     let turn = engine.say("s1", "m-1", "你好").await;
     let reason = turn.reason.unwrap();
     assert!(reason.starts_with("panic: ") && reason.contains("is broken"), "{reason}");
-    assert_eq!(turn.attempts, 1, "a panic comes again: it is not tried again");
+    assert_eq!(turn.attempts, 1, "a panic would repeat, so the turn is not retried");
     let said = engine.said("s1").await;
     assert_eq!(said.iter().filter(|(kind, _)| *kind == ReplyKind::Apology).count(), 1);
     let turn = engine.say("s1", "m-2", "还在吗").await;
@@ -109,7 +109,7 @@ async fn cancelled_timer_does_nothing_however_often_it_is_begun(mut backend: Bac
                        "due_at": "2026-01-02T03:04:05.000Z", "action": null, "message": "还在吗？"});
     engine.publish_job("s", timer).await;
     let fired = take().await;
-    // A worker that dies at once.
+    // A worker that dies immediately.
     assert!(matches!(engine.store.acquire(wish(&fired.message, "dead")).await.unwrap(), Acquired::Granted(_)));
     engine.queue.nak(&fired.token, Duration::ZERO).await.unwrap();
     engine.start_worker();
@@ -121,7 +121,7 @@ async fn cancelled_timer_does_nothing_however_often_it_is_begun(mut backend: Bac
 async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
     let engine = engine(backend, acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"})), vec![]).await;
-    // As an API's answer, as a model's answer (twice, then a good one), and as a job.
+    // As the response of an API, as the response of the model (twice, then a valid one), and as a job.
     let deep = nested(100_000);
     let shallow: Value = serde_json::from_str(&nested(100)).unwrap();
     engine.api.script(move |_, _| (200, shallow.clone(), Duration::ZERO));
@@ -139,7 +139,7 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
         r#"{{"type":"user_message","session_id":"s1","agent_id":"sales","text":"x","metadata":{{"deep":{deep}}}}}"#
     );
     engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: job.into() }).await.unwrap();
-    // What a job may nest is kept.
+    // Nesting up to the limit is kept.
     let metadata: Value = serde_json::from_str(&nested(types::depth::MAX_DEPTH - 2)).unwrap();
     let job = json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": "m-2", "text": "x", "metadata": {"deep": metadata}});
     engine.publish_job("s1", job).await;
@@ -197,16 +197,16 @@ async fn session_that_this_version_cannot_read_keeps_its_attempts_and_is_answere
     set("of_a_later_version").await;
     let before = visits().await;
     engine.publish("s1", "m-2", "在吗").await;
-    // Others are answered meanwhile.
+    // Other sessions are answered meanwhile.
     engine.say("s2", "m-1", "你好").await;
-    eventually(DEADLINE, "it is visited again and again", || async { visits().await >= before + 3.0 }).await;
+    eventually(DEADLINE, "the lane is visited several times", || async { visits().await >= before + 3.0 }).await;
     set("chat").await;
     let turn = engine.turn("s1", "m-2").await;
     assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
     assert!(engine.dead_letters().await.is_empty());
 }
 
-/// The redelivery delays that a worker has logged for a session that is refused, in milliseconds.
+/// Redelivery delays in milliseconds that a worker has logged for a refused session.
 fn refusals(log: &str, session_id: &str) -> Vec<u64> {
     let session = format!("session_id=\"{session_id}\"");
     let of_session = log.lines().filter(|line| line.contains("wait until this is repaired") && line.contains(&session));
@@ -232,7 +232,7 @@ async fn session_that_the_store_refuses_is_tried_less_and_less_and_keeps_its_job
     let dir = tempfile::tempdir().unwrap();
     let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.publish("s1", "m-1", "你好").await;
-    let delays = eventually(DEADLINE, "s1 is tried again and again", || async {
+    let delays = eventually(DEADLINE, "s1 is retried several times", || async {
         let delays = refusals(&Process::log(dir.path()), "s1");
         (delays.len() >= 4).then_some(delays)
     })
@@ -240,7 +240,7 @@ async fn session_that_the_store_refuses_is_tried_less_and_less_and_keeps_its_job
     assert!(delays.is_sorted() && delays[3] >= 2 * delays[0], "{delays:?}");
     assert_eq!(engine.say("s2", "m-1", "你好").await.outcome, Outcome::Answered);
     let log = Process::log(dir.path());
-    assert!(!log.contains("job intake paused"), "one session pauses nobody: {log}");
+    assert!(!log.contains("job intake paused"), "one session does not pause the intake: {log}");
     validator(bson::doc! {}).await;
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!((turn.outcome, turn.attempts), (Outcome::Answered, 1));
@@ -264,7 +264,7 @@ async fn job_whose_reason_would_be_endless_blocks_no_lane(backend: Backend) {
     }
 }
 
-/// The headers of all dead letters, as they are in the stream.
+/// Headers of all dead letters in the stream.
 async fn headers(engine: &Engine, names: &[&str]) -> Vec<Vec<Option<String>>> {
     let jetstream = async_nats::jetstream::new(async_nats::connect(&engine.settings.nats.url).await.unwrap());
     let stream = format!("{}_DEAD", engine.settings.namespace.to_uppercase());
@@ -309,7 +309,7 @@ async fn dead_letters_have_the_headers_of_the_contract() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_job_as_large_as_the_server_takes_is_kept_cut_and_says_so() {
     let engine = engine(backend::cluster().await, answer("您好"), vec![answer("好的")]).await;
-    // With the headers of a dead letter it is more than the server takes.
+    // With the headers of a dead letter, the message exceeds the server's limit.
     let payload = "x".repeat(1024 * 1024 - 50);
     let bytes = payload.len();
     engine.queue.publish(Publish { session_id: "s1".into(), msg_id: None, payload: payload.into() }).await.unwrap();
@@ -322,7 +322,7 @@ async fn bad_job_as_large_as_the_server_takes_is_kept_cut_and_says_so() {
     let gateway = Gateway::of(&engine).await;
     assert_eq!(gateway.json("/api/v1/dead/1").await["payload_bytes"], bytes);
     let replayed = gateway.post("/api/v1/dead/1/replay", &json!({})).await;
-    assert_eq!(replayed.status(), 422, "what is cut cannot go back");
+    assert_eq!(replayed.status(), 422, "a cut payload cannot be replayed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,7 +333,7 @@ async fn letter_that_the_queue_never_takes_holds_up_its_own_lane_alone() {
     let jetstream = async_nats::jetstream::new(async_nats::connect(&engine.settings.nats.url).await.unwrap());
     let stream = jetstream.get_stream(format!("{}_DEAD", engine.settings.namespace.to_uppercase())).await.unwrap();
     let mut config = stream.cached_info().config.clone();
-    // Fewer bytes than the headers of a letter have.
+    // Less than the headers of a dead letter need.
     config.max_message_size = 50;
     jetstream.update_stream(config).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -341,10 +341,10 @@ async fn letter_that_the_queue_never_takes_holds_up_its_own_lane_alone() {
     engine.publish_job("s1", json!({"type": "no such type", "session_id": "s1", "job_id": "bad"})).await;
     let left =
         |log: &str| log.lines().any(|line| line.contains("jobs wait until this is repaired") && line.contains("s1"));
-    eventually(DEADLINE, "the lane is left", || async { left(&Process::log(dir.path())) }).await;
+    eventually(DEADLINE, "the lane is released", || async { left(&Process::log(dir.path())) }).await;
     engine.say("s2", "m-1", "你好").await;
-    assert!(!Process::log(dir.path()).contains("job intake paused"), "queue and store are there");
-    assert!(engine.queue.next_in_lane("s1", 0, 0).await.unwrap().is_some(), "it is not lost");
+    assert!(!Process::log(dir.path()).contains("job intake paused"), "queue and store are reachable");
+    assert!(engine.queue.next_in_lane("s1", 0, 0).await.unwrap().is_some(), "the job is not lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

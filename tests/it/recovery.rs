@@ -1,6 +1,6 @@
-//! Ways in which recovery went wrong elsewhere: a restart of the database in the middle of it, a result that comes after its
-//! lease, a draining worker that takes new work, a lane behind a dead holder, parallel steps that run twice, a message
-//! that is taken for a repeat.
+//! Failures of recovery that are known from other systems: a database restart during recovery, a result after the lease
+//! has expired, a draining worker that takes new work, a lane behind a dead holder, parallel steps that run twice, a
+//! message that is taken for a repeat.
 
 use crate::crash::mutants::CANNOT_RENEW;
 use crate::scenarios::{acts, answer, sales_with};
@@ -26,7 +26,7 @@ use types::event::Event;
 use types::job::{Job, JobBody};
 use types::session::Status;
 
-/// A model that orders the skill first and answers when it sees its result.
+/// A model that calls the skill first, and replies when it sees the result.
 async fn one_action() -> ScriptedModel {
     ScriptedModel::start(|asked| {
         let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
@@ -46,7 +46,7 @@ fn quiet(fields: &Value) -> Value {
     agent
 }
 
-/// The action hangs until `open`; whoever calls after that is answered at once.
+/// The action blocks until the gate opens. Later calls return immediately.
 fn gate(engine: &Engine) -> Arc<AtomicBool> {
     let open = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&open);
@@ -109,7 +109,8 @@ async fn paused_worker_that_wakes_up_after_its_lease_repeats_nothing() {
     let (_second, _other_dir) = worker(&engine);
     engine.turn("s1", "m-1").await;
     paused.signal("CONT");
-    // The first worker is heard of again: its next message is handled, whoever does it, and the late result is nobody's.
+    // After its pause the first worker receives messages again: the next one is processed once, and the late result has
+    // no effect.
     engine.publish("s2", "m-1", "查订单").await;
     engine.turn("s2", "m-1").await;
     is_answered_once_beside(&engine).await;
@@ -136,7 +137,7 @@ async fn paused_worker_that_wakes_up_after_its_turn_was_given_up_does_and_says_n
     let turn = engine.turn("s1", "m-1").await;
     assert!(turn.reason.unwrap().starts_with("attempts"));
     let before = engine.events("s1").await;
-    // The answer comes to a worker that is paused.
+    // The response arrives while the worker is paused.
     gate.add_permits(1);
     paused.signal("CONT");
     paused.signal("TERM");
@@ -150,7 +151,7 @@ async fn paused_worker_that_wakes_up_after_its_turn_was_given_up_does_and_says_n
     assert_eq!(before.iter().filter(|event| matches!(event, Event::Reply(_))).count(), 1, "the apology: {before:?}");
 }
 
-/// As [`is_answered_once`] for `s1`, when `s2` has called the same action.
+/// Like [`is_answered_once`] for `s1`, if `s2` has called the same action.
 async fn is_answered_once_beside(engine: &Engine) {
     let texts: Vec<String> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(texts, ["已发货"]);
@@ -174,7 +175,8 @@ async fn draining_worker_finishes_its_turn_and_takes_no_other() {
         .await;
     engine.publish("s2", "m-1", "查订单").await;
     open.store(true, Ordering::SeqCst);
-    // The hanging call is answered by nobody: the turn is given back when the drain is over, or finished by its retry.
+    // The hanging call gets no response. The turn is released at the end of the drain, or finished by a retry of the
+    // call.
     let (_second, _other_dir) = worker(&engine);
     engine.turn("s2", "m-1").await;
     assert!(!Process::log(dir.path()).contains("s2"), "the draining worker left s2 alone");
@@ -206,13 +208,13 @@ async fn draining_worker_begins_none_of_the_messages_that_wait_in_its_lanes() {
         }
         let (stop, worker) = (CancellationToken::new(), Worker::new(engine.services(), &engine.settings));
         let stopping = async {
-            eventually(DEADLINE, "the first turn is in hand", || async { !engine.model.asked().is_empty() }).await;
+            eventually(DEADLINE, "the first turn is in flight", || async { !engine.model.asked().is_empty() }).await;
             stop.cancel();
             gate.add_permits(1);
         };
         tokio::join!(worker.run(&engine.settings, stop.clone()), stopping);
         let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();
-        assert_eq!(asked, ["一"], "it ends the turn in hand and begins no other");
+        assert_eq!(asked, ["一"], "the worker finishes its turn in flight and begins no other");
         assert!(engine.session("s1").await.has_handled("m-1"));
         engine.start_worker();
         engine.turn("s1", "m-3").await;
@@ -255,7 +257,7 @@ async fn parallel_steps_that_are_recorded_are_not_run_again_on_resume() {
         "plan_and_decision" => {
             Answer::json(&plan(json!(null), &acts("processing", "FLOW", "parallel_analysis", &json!({}))))
         }
-        // The third side hangs until its worker is dead.
+        // The third branch blocks until its worker is dead.
         _ if asked.system.contains("只从风险角度") && !goes_on.load(Ordering::SeqCst) => Answer::Hang,
         _ => Answer::Content("看过了".into()),
     })
@@ -292,7 +294,7 @@ async fn window_for_repeats_swallows_no_message_that_is_meant() {
         let engine = Engine::start(backend, one_action().await, 1).await;
         gate(&engine).store(true, Ordering::SeqCst);
         engine.apply(quiet(&json!({}))).await;
-        // The same words under two ids, and without any, are two turns each.
+        // The same text under two ids, and without ids, is two turns each.
         engine.say("s1", "m-1", "查订单").await;
         engine.say("s1", "m-2", "查订单").await;
         for _ in 0..2 {
@@ -300,7 +302,7 @@ async fn window_for_repeats_swallows_no_message_that_is_meant() {
         }
         engine.say("s1", "m-3", "查订单").await;
         assert_eq!(engine.said("s1").await.len(), 5);
-        // Two wake-ups of one lane at different epochs both arrive.
+        // Two wake-ups of one lane with different epochs are both delivered.
         for epoch in [7, 8] {
             let job_id = format!("wake-{epoch}-0");
             let job = Job { session_id: "s1".into(), job_id: job_id.clone(), body: JobBody::Wake };
@@ -326,19 +328,19 @@ async fn draining_worker_begins_no_turn_of_what_its_last_pull_brings() {
         });
         let before = format!("before-{round}");
         engine.say(&before, "m-1", "你好").await;
-        // It pulls, and the queue hands the next message out to it.
+        // The worker pulls, and the queue delivers the next message to it.
         stop.cancel();
         let session_id = format!("s{round}");
         engine.publish(&session_id, "m-1", "你好").await;
         tokio::time::timeout(DEADLINE, ended).await.unwrap().unwrap();
         assert_eq!(engine.store.turn(&session_id, "m-1").await.unwrap(), None, "round {round}");
-        assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "it is kept for others");
+        assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "the message is kept for other workers");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_that_cannot_renew_its_leases_ends_with_the_reason() {
-    // The turn lasts until its lease is to be renewed.
+    // The turn lasts until its lease must be renewed.
     let model = ScriptedModel::start(|_| Answer::Hang).await;
     let mut engine = Engine::watching(backend::embedded().await, model).await;
     (engine.queue, engine.store) = CANNOT_RENEW((Arc::clone(&engine.queue), Arc::clone(&engine.store)));
@@ -346,7 +348,7 @@ async fn worker_that_cannot_renew_its_leases_ends_with_the_reason() {
     let worker = Worker::new(engine.services(), &engine.settings);
     let running = AssertUnwindSafe(worker.run(&engine.settings, CancellationToken::new())).catch_unwind();
     engine.publish("s1", "m-1", "你好").await;
-    let ended = tokio::time::timeout(DEADLINE, running).await.expect("it does not go on without renewal");
+    let ended = tokio::time::timeout(DEADLINE, running).await.expect("the worker must stop without renewal");
     let problem = ended.expect_err("its process has to know").downcast::<String>().unwrap();
     assert!(problem.contains("the background task `renewal` panicked"), "{problem}");
 }

@@ -1,4 +1,5 @@
-//! A `job_id` that is published again after its session has forgotten it begins a new turn, apart from the earlier one.
+//! A `job_id` that is published again after its session has forgotten it starts a new turn, separate from the earlier
+//! one.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -21,7 +22,7 @@ on_both_backends!(
     job_id_that_was_forgotten_names_no_merged_turn_twice,
 );
 
-/// An engine whose model calls the skill for every question about an order, and replies when it has the result.
+/// An engine whose model calls the skill for every question about an order, and replies with the result.
 async fn orders(mut backend: Backend) -> Engine {
     backend.settings.worker.drain_timeout = Text(Duration::from_millis(100));
     let model = ScriptedModel::start(|asked| {
@@ -38,14 +39,14 @@ async fn orders(mut backend: Backend) -> Engine {
     engine
 }
 
-/// Publishes so many other jobs that the session forgets `m-1`.
+/// Publishes enough other jobs that the session forgets `m-1`.
 async fn forget(engine: &Engine, round: usize) {
     for n in 0..RECENT_JOBS {
         engine.publish("s1", &format!("other-{round}-{n}"), "嗯").await;
     }
     let last = format!("last-{round}");
     engine.publish("s1", &last, "嗯").await;
-    eventually(DEADLINE, "the jobs are handled", || async {
+    eventually(DEADLINE, "the jobs are processed", || async {
         let session = engine.session("s1").await;
         session.has_handled(&last) && session.lease.is_none()
     })
@@ -53,7 +54,7 @@ async fn forget(engine: &Engine, round: usize) {
     assert!(!engine.session("s1").await.has_handled("m-1"));
 }
 
-/// The turn of `m-1` that is not the first one.
+/// The second turn of `m-1`.
 async fn second(engine: &Engine) -> TurnRecord {
     eventually(DEADLINE, "the second turn of m-1", || async {
         let turns = engine.store.turns("s1", 500).await.unwrap();
@@ -112,8 +113,8 @@ async fn repeated_turn_of_a_job_id_that_was_forgotten_goes_on_where_it_was(backe
     assert_eq!((second.outcome, second.attempts), (Outcome::Answered, 1));
     let keys = keys(&engine);
     assert_eq!(keys.len(), 3);
-    assert_eq!(keys[1], keys[2], "under the same key both times");
-    assert_eq!(engine.model.asked().len(), asked + 1, "the decision is on record");
+    assert_eq!(keys[1], keys[2], "both attempts use the same key");
+    assert_eq!(engine.model.asked().len(), asked + 1, "the recorded decision is not asked for again");
 }
 
 async fn job_id_that_was_forgotten_names_no_merged_turn_twice(backend: Backend) {
@@ -135,5 +136,5 @@ async fn job_id_that_was_forgotten_names_no_merged_turn_twice(backend: Backend) 
     let session = engine.session("s1").await;
     assert!(session.has_handled("m-1") && session.has_handled("m-2"));
     assert!(engine.model.asked().len() > model);
-    assert_eq!(engine.store.turn("s1", "m-2").await.unwrap(), None, "it is a part of the other one");
+    assert_eq!(engine.store.turn("s1", "m-2").await.unwrap(), None, "m-2 is merged into the other turn");
 }

@@ -1,4 +1,4 @@
-//! `nats.replicas` on a real cluster of three NATS servers: how streams are made, and what `doctor` finds.
+//! `nats.replicas` on a real cluster of three NATS servers: how streams are created, and the findings of `doctor`.
 
 use crate::commands::Folder;
 use crate::operators::found;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 const STREAMS: [&str; 3] = ["TW_JOBS", "TW_OUT", "TW_DEAD"];
 
-/// All three servers, with the shared MongoDB.
+/// Settings for all three servers and the shared MongoDB.
 async fn settings(servers: &[Server; 3], replicas: usize) -> Settings {
     let mut settings = Settings { namespace: "tw".into(), ..cluster().await.settings() };
     settings.nats.url = servers.each_ref().map(Server::address).join(",");
@@ -33,7 +33,7 @@ async fn replicas(context: &Context, stream: &str) -> usize {
     context.get_stream(stream).await.unwrap().cached_info().config.num_replicas
 }
 
-/// Which of the servers leads the stream of jobs.
+/// Index of the server that leads the jobs stream.
 async fn leader(context: &Context) -> Option<usize> {
     let stream = context.get_stream("TW_JOBS").await.ok()?;
     let leader = stream.cached_info().cluster.as_ref()?.leader.clone()?;
@@ -66,7 +66,7 @@ async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
         eventually(DEADLINE, "the lane is there", || async { queue.next_in_lane("s1", 0, first).await.ok() }).await;
     assert_eq!(found.unwrap().payload, Bytes::from("first"));
     let found =
-        eventually(DEADLINE, "the lane goes on", || async { queue.next_in_lane("s1", first, second).await.ok() }).await;
+        eventually(DEADLINE, "the lane continues", || async { queue.next_in_lane("s1", first, second).await.ok() }).await;
     assert_eq!(found.unwrap().seq, second);
 }
 
@@ -74,16 +74,16 @@ async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
 async fn a_server_that_hangs_is_left_for_another() {
     let servers = Server::nats_cluster().await;
     let mut settings = settings(&servers, 3).await;
-    // The server names the others to its clients.
+    // The server announces the others to its clients.
     settings.nats.url = servers[0].address();
     let queue = queue(&settings).await;
     queue.publish(job("first")).await.unwrap();
     servers[0].pause();
-    // A new leader takes up to ten seconds of it.
+    // The election of a new leader takes up to ten seconds.
     eventually(DEADLINE * 2, "another server takes a job", || async { queue.publish(job("second")).await.ok() }).await;
 }
 
-/// Doctor is asked until it finds this. It and the servers may need some seconds until all servers know each other.
+/// Runs the doctor until it has this finding. The servers may need some seconds until all know each other.
 async fn doctor_finds(settings: &Settings, place: &str, part: &str, wanted: &str) -> Value {
     let folder = Folder::with(settings.clone());
     folder.write("turnwheel.toml", &toml(settings));
@@ -109,7 +109,7 @@ async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
 
     queue(&three).await;
     let context = jetstream::new(async_nats::connect(servers[0].address()).await.unwrap());
-    assert_eq!(replicas(&context, "TW_JOBS").await, 1, "a stream that exists is left as it is");
+    assert_eq!(replicas(&context, "TW_JOBS").await, 1, "an existing stream is not changed");
     let findings = doctor_finds(&three, "TW_OUT", "1 replicas, and nats.replicas is 3", "problem").await;
     assert!(findings.to_string().contains("nats stream edit TW_OUT --replicas 3"), "{findings:#}");
 
@@ -125,7 +125,7 @@ async fn doctor_compares_replicas_with_the_setting_and_the_cluster() {
         doctor_finds(&three, stream, "3 replicas", "ok").await;
     }
 
-    // A follower of the stream, and not the first server, to which this test is connected.
+    // A follower of the stream, but not the first server, to which this test is connected.
     let leads = eventually(DEADLINE, "the stream has a leader", || leader(&context)).await;
     let other = (1..3).find(|place| *place != leads).unwrap();
     servers[other].kill();
@@ -152,7 +152,7 @@ async fn a_server_that_has_not_seen_a_message_does_not_say_that_it_is_gone() {
     let seen = queue.publish(job("first")).await.unwrap().seq;
     let removed = queue.next_in_lane("another", 0, seen).await.unwrap();
     assert_eq!(removed, None, "the stream has passed this sequence");
-    // As a leader that was cut off, and leads for some seconds more.
+    // Like a leader that is cut off and still leads for some seconds.
     let unknown = queue.next_in_lane("s1", seen, seen + 1).await;
     assert!(matches!(unknown, Err(QueueError::Unavailable(_))), "{unknown:?}");
 }

@@ -1,4 +1,4 @@
-//! A replica set of three: members that lag, and a majority that takes no writes.
+//! A replica set of three: members that lag, and a majority that accepts no writes.
 
 use crate::away::{SESSIONS, is_ready, is_unready_for, slow_model};
 use crate::conformance::kit::{self, grant, run_turn, step};
@@ -21,7 +21,7 @@ use storage::store::{Store, StoreError};
 use types::duration::Text;
 use types::session::Status;
 
-/// How long the set may take to elect a primary, and the engine to resume.
+/// Time limit for the election of a primary, and for the engine to resume.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(uri: String) -> Settings {
@@ -43,7 +43,7 @@ async fn reads_go_to_the_primary_though_the_address_asks_for_a_secondary_that_la
     let store = store(&reading).await;
     set.applies(READER, false).await;
     run_turn(&plain, "s", 1, |change| change.steps = vec![step("0/decide", json!("好"))]).await;
-    // The lagging member's database has no session.
+    // The database of the lagging member does not have the session.
     let taken = grant(&store, "s", 2).await;
     assert_eq!((taken.session.last_seq, taken.resumed), (1, false));
     assert_eq!(store.steps("s", "m-1").await.unwrap().len(), 1);
@@ -103,7 +103,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
     let dir = tempfile::tempdir().unwrap();
     let _process = Process::start(dir.path(), &engine.settings, &["all", "--set", "mongodb.timeout=2s"]);
     is_ready(&settings).await;
-    // A primary without a majority that follows, then one whose followers do not run at all.
+    // First a primary whose followers do not apply writes, then one whose followers are paused.
     for (round, frozen) in [(1, false), (2, true)] {
         let (job_id, asked) = (format!("m-{round}"), engine.model.asked().len());
         for number in 0..SESSIONS {
@@ -131,7 +131,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
         for number in 0..SESSIONS {
             let session_id = format!("s{number}");
             let turn = engine.turn(&session_id, &job_id).await;
-            assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "not cancelled for it: {turn:?}");
+            assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "the outage cancels no turn: {turn:?}");
         }
     }
     for number in 0..SESSIONS {
@@ -139,5 +139,5 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
         let texts: Vec<&str> = said.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(texts, ["您好，我是小智", "好的", "好的"], "each reply once");
     }
-    assert_eq!(engine.dead_letters().await, [], "no user message is given up for it");
+    assert_eq!(engine.dead_letters().await, [], "the outage dead-letters no message");
 }

@@ -1,5 +1,5 @@
-//! A stream of jobs that has gone back: it was deleted and made again, or its server came back without the last messages. All
-//! later messages are handled, in every session, and no message is handled twice.
+//! A jobs stream that has gone back: it was deleted and created again, or its server was restored without the last
+//! messages. In every session all later messages are processed, and no message is processed twice.
 
 use crate::conformance::kit;
 use crate::gateway::Gateway;
@@ -29,7 +29,7 @@ use types::event::ReplyKind;
 use types::session::Status;
 use types::turn::Outcome;
 
-/// An engine whose model answers `<message>!`.
+/// An engine whose model replies `<message>!`.
 async fn echo(backend: Backend, agent: &Value) -> Engine {
     let model = ScriptedModel::start(|asked| {
         let reply = answer(&format!("{}!", asked.user));
@@ -42,7 +42,7 @@ async fn echo(backend: Backend, agent: &Value) -> Engine {
     engine
 }
 
-/// From now on the model holds its answer to the message `2` back until the gate has a permit.
+/// From now on the model's response to the message `2` waits for a permit of the returned gate.
 fn holds_back_the_second(engine: &Engine) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
     let held = Arc::clone(&gate);
@@ -65,7 +65,7 @@ fn stream_name(engine: &Engine) -> String {
     format!("{}_JOBS", engine.settings.namespace.to_uppercase())
 }
 
-/// Deletes the stream of jobs, and has another process make it again.
+/// Deletes the jobs stream, and lets another process create it again.
 async fn make_again(engine: &Engine) -> NatsQueue {
     context(engine).await.delete_stream(stream_name(engine)).await.unwrap();
     NatsQueue::connect(&engine.settings, CancellationToken::new()).await.unwrap()
@@ -89,7 +89,7 @@ async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
     }
     let before = engine.session("s1").await;
     let other = make_again(&engine).await;
-    // An id that was handled counts as handled, whichever stream it comes in.
+    // An id that was processed counts as processed in any stream.
     for (job_id, text) in [("m-4", "4"), ("m-5", "5"), ("m-6", "6")] {
         assert!(publish(&other, "s1", says("s1", job_id, text)).await < before.last_seq);
     }
@@ -98,7 +98,7 @@ async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
     let after = engine.session("s1").await;
     assert_eq!((after.last_seq, after.pending_seq), (3, 3));
     assert!(after.stream > before.stream && after.stream == Some(other.stream().await.unwrap().made));
-    // A new session, and one that has sequences of the new stream.
+    // A new session, and one with sequences of the new stream.
     engine.say("s2", "m-1", "a").await;
     engine.say("s1", "m-7", "7").await;
     assert!(engine.dead_letters().await.is_empty());
@@ -108,7 +108,7 @@ async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
 async fn timers_and_commands_reach_a_session_of_the_former_stream() {
     let timers = json!([{"name": "follow_up", "delay": "2s", "message": "还在吗？"}]);
     let engine = echo(crate::support::backend::cluster().await, &json!({ "timers": timers })).await;
-    // No timer fires before the stream has been made again.
+    // Without a scheduler, no timer fires before the stream is created again.
     engine.stop_scheduler();
     for n in 1..=3 {
         engine.say("s1", &format!("m-{n}"), &n.to_string()).await;
@@ -133,7 +133,7 @@ async fn a_turn_in_hand_whose_stream_is_made_again_ends_and_so_does_the_next_one
     let gate = holds_back_the_second(&engine);
     let asked = engine.model.asked().len();
     engine.publish("s1", "m-2", "2").await;
-    eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
+    eventually(DEADLINE, "the turn is in flight", || async { engine.model.asked().len() > asked }).await;
     let other = make_again(&engine).await;
     gate.add_permits(1);
     assert_eq!(publish(&other, "s1", says("s1", "m-3", "3")).await, 1);
@@ -157,7 +157,7 @@ async fn what_a_turn_has_said_is_published_though_its_message_is_gone_with_the_s
     let commit = kit::commit(&grant, message.seq, Some(change));
     let commit = Commit { stream: message.stream, at: message.at, ..commit };
     engine.store.commit(commit).await.unwrap();
-    // Its worker dies here, and the stream with it.
+    // The worker dies here, and the stream is deleted.
     let other = make_again(&engine).await;
     publish(&other, "s", says("s", "m-2", "2")).await;
     engine.start_worker();
@@ -172,8 +172,9 @@ async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
     let gate = holds_back_the_second(&engine);
     let asked = engine.model.asked().len();
     engine.publish("s1", "m-2", "2").await;
-    eventually(DEADLINE, "the turn is in hand", || async { engine.model.asked().len() > asked }).await;
-    // Another worker has been woken for a third message, which goes with the stream: the holder is to look for more.
+    eventually(DEADLINE, "the turn is in flight", || async { engine.model.asked().len() > asked }).await;
+    // Another worker was woken for a third message, which is deleted with the stream. The holder must look for more
+    // messages.
     let stream = engine.queue.stream().await.unwrap().made;
     let wish = Acquire { stream, ..kit::acquire("s1", 3, "w2") };
     assert!(matches!(engine.store.acquire(wish).await.unwrap(), Acquired::Busy(_)));
@@ -186,7 +187,7 @@ async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
     assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "4!", "5!", "6!"]);
 }
 
-/// A queue whose deliveries are not made again while a test lasts.
+/// A queue that redelivers nothing during a test.
 async fn patient_queue() -> (NatsQueue, Settings) {
     let mut settings = quick(cluster().await.settings());
     settings.worker.ack_wait = Text(Duration::from_secs(60));
@@ -198,7 +199,7 @@ async fn delete_stream(settings: &Settings) {
     context.delete_stream(format!("{}_JOBS", settings.namespace.to_uppercase())).await.unwrap();
 }
 
-/// The next delivery; a consumer that is gone with its stream is looked up again.
+/// Waits for the next delivery. If the consumer was deleted with its stream, the queue looks it up again.
 async fn pulled(queue: &NatsQueue) -> Delivery {
     eventually(DEADLINE, "a job is delivered", || async { queue.pull(1, DEADLINE).await.ok()?.pop() }).await
 }
@@ -209,24 +210,24 @@ async fn a_delivery_of_the_former_stream_acknowledges_nothing_in_the_new_one() {
     publish(&queue, "s", json!({})).await;
     let former = pulled(&queue).await;
     delete_stream(&settings).await;
-    // It gets the sequences of the former one, and so does its delivery.
+    // The new message has the sequence of the former one, and so does its delivery.
     assert_eq!(publish(&queue, "s", json!({})).await, former.message.seq);
     let new = pulled(&queue).await;
     queue.ack(&former.token).await.unwrap();
     let last = publish(&queue, "t", json!({})).await;
     queue.ack(&pulled(&queue).await.token).await.unwrap();
-    eventually(DEADLINE, "what was acknowledged later is gone", || async {
+    eventually(DEADLINE, "later messages are lost", || async {
         queue.next_in_lane("t", last - 1, 0).await.unwrap().is_none()
     })
     .await;
-    assert!(queue.next_in_lane("s", 0, 0).await.unwrap().is_some(), "nobody has handled it");
+    assert!(queue.next_in_lane("s", 0, 0).await.unwrap().is_some(), "the message is not processed");
     queue.ack(&new.token).await.unwrap();
     eventually(DEADLINE, "it is gone", || async { queue.backlog().await.unwrap().jobs == 0 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_kept_its_consumer_sees_by_its_deliveries_that_the_stream_was_made_again() {
-    /// More than deliveries may be out of order by.
+    /// More than the number by which deliveries may be out of order.
     const MANY: usize = 4_200;
     let (queue, settings) = patient_queue().await;
     futures::future::join_all((0..MANY).map(|number| {
@@ -243,13 +244,13 @@ async fn a_process_that_kept_its_consumer_sees_by_its_deliveries_that_the_stream
     for _ in 0..2 {
         publish(&other, "s", json!({})).await;
     }
-    // It makes the consumer; to the first process it is the one that it knows.
+    // The other process creates the consumer. The first process cannot distinguish it from the one that it knows.
     let made = other.stream().await.unwrap().made;
     assert_eq!(pulled(&other).await.message.stream, made);
     assert_eq!(pulled(&queue).await.message.stream, made);
 }
 
-/// Copies a folder that nobody writes.
+/// Copies a folder to which no process writes.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -273,8 +274,8 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     nats.restart();
     let unnamed = |text: &str| json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "text": text});
     for text in ["2", "3", "4"] {
-        // Named by its sequence, which will be given again.
-        eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
+        // The job has no id, so its name contains the sequence, which the stream will assign again.
+        eventually(DEADLINE, "NATS is reachable again", || async { engine.queue.ping().await.is_ok() }).await;
         engine.publish_job("s1", unnamed(text)).await;
     }
     let said = |count: usize| {
@@ -291,7 +292,7 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     copy(backup.path(), nats.dir());
     nats.restart();
     eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
-    assert_eq!(engine.queue.stream().await.unwrap().last_seq, 1, "what came after the backup is lost");
+    assert_eq!(engine.queue.stream().await.unwrap().last_seq, 1, "messages after the backup are lost");
     let known = Known::new(&engine.settings, engine.flows.ids());
     let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), (&engine.settings, &known));
     let found = found.await.into_iter().find(|finding| finding.place == "sequences").unwrap();
@@ -299,13 +300,13 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     engine.publish_job("s1", unnamed("5")).await;
     engine.publish("s1", "m-6", "6").await;
     engine.turn("s1", "m-6").await;
-    // The stream of events was restored, too: replies after the backup are lost there, and not in the conversation.
+    // The stream of events was restored, too: it lost the replies after the backup, but the history still has them.
     let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.user).collect();
     assert_eq!(asked, ["1", "2", "3", "4", "5", "6"]);
     assert_eq!(said(3).await, ["1!", "5!", "6!"]);
     let session = engine.session("s1").await;
     assert_eq!((session.last_seq, session.history.len(), session.workflow_state.status), (3, 12, Status::Ready));
-    assert_eq!(engine.store.turns("s1", 20).await.unwrap().len(), 6, "the turn of the lost message stays on record");
+    assert_eq!(engine.store.turns("s1", 20).await.unwrap().len(), 6, "the turn of the lost message keeps its record");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Full lanes and full streams refuse messages and take commands; a full JetStream drains.
+//! Full lanes and full streams refuse messages but accept commands, and a full JetStream drains.
 
 use crate::gateway::Gateway;
 use crate::scenarios::{answer, sales_with};
@@ -27,7 +27,7 @@ fn answering(asked: &Asked, text: &str) -> Value {
     if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply }
 }
 
-/// A turn that hangs in a lane of one place, and an operator's commands meanwhile.
+/// A hanging turn in a lane with one place, and control commands meanwhile.
 async fn commands_fit_into_a_full_lane(backend: Backend) {
     let model = ScriptedModel::start(|_| Answer::Hang).await;
     let engine = Engine::start(backend, model, 1).await;
@@ -61,7 +61,7 @@ async fn commands_fit_into_a_full_lane_of_the_cluster() {
     commands_fit_into_a_full_lane(cluster_with_short_lanes().await).await;
 }
 
-/// So many jobs may wait in one lane, whatever they are.
+/// The reserve for commands is limited, too.
 async fn the_reserve_has_an_end(backend: Backend) {
     let job = || Publish { session_id: "s1".into(), msg_id: None, payload: "{}".into() };
     backend.queue.publish_message(job()).await.unwrap();
@@ -84,7 +84,7 @@ async fn the_reserve_has_an_end_on_the_cluster() {
     the_reserve_has_an_end(cluster_with_short_lanes().await).await;
 }
 
-/// MongoDB as shared, and a NATS server whose streams may hold so many bytes together.
+/// The shared MongoDB, and a NATS server whose streams may hold `bytes` in total.
 async fn small(bytes: u64, streams: Streams) -> (Server, Settings) {
     let nats = Server::nats_holding(bytes);
     let handles = ClusterHandles { nats_url: nats.address(), ..cluster().await };
@@ -95,7 +95,7 @@ fn used(parts: &[Storage], part: &str) -> Storage {
     parts.iter().find(|storage| storage.part == part).unwrap().clone()
 }
 
-/// A model whose replies have 60 KB of text, so that the events of the turns do not fit into their stream either.
+/// A model whose replies have 60 KB of text, so that the events exceed their stream, too.
 async fn verbose() -> ScriptedModel {
     ScriptedModel::start(|asked| Answer::json(&answering(asked, &"说".repeat(20_000)))).await
 }
@@ -123,8 +123,8 @@ async fn a_flooded_jetstream_refuses_messages_takes_commands_and_drains() {
     assert!(problem["message"].as_str().unwrap().contains("streams.jobs_max_mib"), "{problem}");
     assert!(accepted.len() > 50, "{} messages of 60 KB", accepted.len());
     let order = gateway.post("/api/v1/sessions/s0/timers/cancel", &json!({})).await;
-    assert_eq!(order.status(), 202, "a command fits");
-    // A channel on NATS is refused by the stream itself.
+    assert_eq!(order.status(), 202, "the command is accepted");
+    // For a channel on NATS the stream itself refuses the message.
     let large = |number: usize| Publish {
         session_id: format!("direct-{number}"),
         msg_id: None,

@@ -1,5 +1,5 @@
-//! The README's tour, as it is written: its commands are read out of the text and run. In place of `cargo run --release --`
-//! stands the program as it is built, and in place of the ports 8080 and 8090 those of the test's own.
+//! Runs the commands of the README's tour, as they are written. The tests replace `cargo run --release --` by the built
+//! program, and the ports 8080 and 8090 by free ones.
 
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The commands and sayings of a part of the README.
+/// A part of the README, with its commands and sayings.
 pub struct Text(String);
 
 impl Text {
@@ -22,21 +22,21 @@ impl Text {
         Self(text[..text[1..].find("\n## ").map_or(text.len(), |end| end + 1)].to_owned())
     }
 
-    /// The numbered step of the tour.
+    /// A numbered step of the tour.
     fn step(&self, number: u32) -> Self {
         let begin = self.0.find(&format!("\n{number}. **")).unwrap_or_else(|| panic!("the tour has no step {number}"));
         let text = &self.0[begin + 1..];
         Self(text[..text.find(&format!("\n{}. **", number + 1)).unwrap_or(text.len())].to_owned())
     }
 
-    /// The lines of the first code block, without their comments.
+    /// Lines of the first code block, without comments.
     pub fn block(&self) -> impl Iterator<Item = String> {
         let block = self.0.split("```").nth(1).unwrap_or_default();
         let lines = block.lines().skip(1).map(|line| line.split("  #").next().unwrap_or_default().trim().to_owned());
         lines.filter(|line| !line.is_empty())
     }
 
-    /// The texts in backticks, and the lines of code blocks without their comments.
+    /// Texts in backticks, and lines of code blocks without comments.
     pub fn code(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (at, part) in self.0.split("```").enumerate() {
@@ -55,7 +55,7 @@ impl Text {
         self.code().into_iter().filter(|code| code.starts_with("cargo run") || code.starts_with("curl ")).collect()
     }
 
-    /// The command with these words in it.
+    /// The command that contains these words.
     fn command(&self, words: &str) -> String {
         let commands = self.commands();
         commands
@@ -65,13 +65,13 @@ impl Text {
             .unwrap_or_else(|| panic!("{words}: {commands:?}"))
     }
 
-    /// What the reader is to say to the agent.
+    /// The messages that the reader should write to the agent.
     fn sayings(&self) -> Vec<String> {
         self.code().into_iter().filter(|code| !code.is_ascii()).collect()
     }
 }
 
-/// The reader's folder: a copy of the project's agents, and what the commands leave behind.
+/// The reader's folder: a copy of the project's agents, and the files that the commands create.
 struct Reader {
     dir: TempDir,
     gateway: String,
@@ -107,7 +107,7 @@ impl Reader {
     fn spawn(&self, command: &str) -> Running {
         let mut shell = Command::new("sh");
         let child = shell
-            // The command itself, so that a kill reaches it.
+            // `exec`, so that a kill reaches the command itself.
             .args(["-c", &format!("exec {}", self.own(command))])
             .current_dir(self.dir.path())
             .env("TURNWHEEL_GATEWAY__LISTEN", &self.gateway)
@@ -124,11 +124,11 @@ impl Reader {
         Running(child)
     }
 
-    /// Runs a command to its end, with these lines typed into it.
+    /// Runs a command to its end with these lines on its standard input.
     async fn run(&self, command: &str, lines: &[String]) -> String {
         let (mut running, typed) = (self.spawn(command), lines.join("\n") + "\n");
         let ended = tokio::task::spawn_blocking(move || {
-            // A command that reads nothing may have closed its input.
+            // A command that reads no input may have closed it.
             let _ = running.0.stdin.take().unwrap().write_all(typed.as_bytes());
             let out = std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap();
             (running.0.wait().unwrap(), out)
@@ -150,11 +150,11 @@ impl Reader {
     }
 }
 
-/// A command of the tour; killed when dropped.
+/// A running command of the tour. Dropping it kills the command.
 struct Running(Child);
 
 impl Running {
-    /// Reads until a line has all of `parts`, in any order over the lines.
+    /// Reads until all of `parts` have appeared, in any order.
     async fn until(mut self, parts: &'static [&'static str]) {
         let read = tokio::task::spawn_blocking(move || {
             let mut missing = parts.to_vec();
@@ -168,7 +168,7 @@ impl Running {
             missing
         });
         let missing =
-            tokio::time::timeout(DEADLINE, read).await.unwrap_or_else(|_| panic!("not all of {parts:?} came"));
+            tokio::time::timeout(DEADLINE, read).await.unwrap_or_else(|_| panic!("not all of {parts:?} appeared"));
         assert_eq!(missing.unwrap(), Vec::<&str>::new());
     }
 }
@@ -184,7 +184,7 @@ impl Drop for Running {
 async fn the_readme_s_tour_works_word_for_word() {
     let tour = Text::section("Five minutes");
     let reader = Reader::new();
-    // One that outlives `dev`, since the reader looks at its log afterwards.
+    // The demo API must outlive `dev`, because the reader looks at its log afterwards.
     let api = reader.spawn("cargo run --release -- demo --listen 127.0.0.1:8090");
     let dev_command = Text::section("Two commands").command("-- dev");
     let dev = reader.dev(&dev_command).await;
@@ -211,7 +211,7 @@ async fn the_readme_s_tour_works_word_for_word() {
     eventually(DEADLINE, "the slow action runs", || async { reader.run(&log, &[]).await.contains("SLOW-1") }).await;
     drop(dev);
     let dev = reader.dev(&dev_command).await;
-    eventually(DEADLINE, "the turn has gone on", || async {
+    eventually(DEADLINE, "the turn has continued", || async {
         reader.run(&look.command("sessions show"), &[]).await.contains("3 天")
     })
     .await;
@@ -224,7 +224,7 @@ async fn the_readme_s_tour_works_word_for_word() {
     let file = std::fs::read_to_string(reader.path("agents/sales.yaml")).unwrap();
     let hello = talk.sayings()[..1].to_vec();
     reader.write("agents/sales.yaml", &file.replace("greeting: 您好，我是小智", "greeting: 早上好，我是小智"));
-    eventually(DEADLINE, "the next message is greeted anew", || async {
+    eventually(DEADLINE, "the next message is greeted again", || async {
         reader.run(&chat, &hello).await.contains("[greeting] 早上好，我是小智")
     })
     .await;
@@ -259,5 +259,5 @@ async fn the_readme_s_tour_works_word_for_word() {
 
     let known = [chat, look.command("sessions show"), look.command("/events"), log, workflow];
     let commands = tour.commands();
-    assert_eq!(commands, known, "every command of the tour is tried here");
+    assert_eq!(commands, known, "this test covers every command of the tour");
 }

@@ -1,4 +1,4 @@
-//! Traces: a collector is sent the spans of all processes that a message goes through, and which belongs to which.
+//! Traces: a collector receives the spans of all processes that take part in a message, with the correct parents.
 
 use crate::commands::Folder;
 use crate::scenarios::{acts, answer, sales_with};
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// A collector that keeps what it is sent.
+/// A collector that keeps all received spans.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Kept>>);
 
@@ -39,7 +39,7 @@ struct Kept {
 }
 
 impl Collector {
-    /// Serves on a free port; answers its address.
+    /// Serves on a free port. Returns its address.
     async fn start(&self) -> String {
         let router = Router::new().route("/v1/traces", post(receive)).with_state(self.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -48,7 +48,7 @@ impl Collector {
         address
     }
 
-    /// The spans of that name in the caller's trace, in the order of their beginning.
+    /// The spans with this name in the caller's trace, ordered by start time.
     fn spans(&self, name: &str) -> Vec<Span> {
         let kept = self.0.lock().unwrap();
         let of_trace = kept.spans.iter().filter(|span| span.name == name && hex(&span.trace_id) == TRACE);
@@ -57,7 +57,7 @@ impl Collector {
         spans
     }
 
-    /// The only one of that name.
+    /// The only span with this name.
     fn span(&self, name: &str) -> Span {
         match self.spans(name).as_slice() {
             [span] => span.clone(),
@@ -85,7 +85,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An attribute's value; empty when there is none.
+/// Value of an attribute; empty if it is missing.
 fn attribute(attributes: &[KeyValue], key: &str) -> String {
     let found = attributes.iter().find(|attribute| attribute.key == key);
     match found.and_then(|attribute| attribute.value.clone()?.value) {
@@ -97,13 +97,14 @@ fn attribute(attributes: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// The agent of the scenarios, with a timer that fires at once.
+/// The agent of the scenarios, with a timer that fires immediately.
 fn agent(api: &Api) -> Value {
     let agent = sales_with(&json!({"timers": [{"name": "follow_up", "delay": "500ms", "message": "还需要帮助吗？"}]}));
     serde_json::from_str(&agent.to_string().replace("{api}", &api.base_url)).unwrap()
 }
 
-/// One message and the timer that its turn arms, through these processes; they have ended when this returns.
+/// Sends one message through these processes, and waits for the timer that its turn arms. On return the processes have
+/// ended.
 async fn one_message(settings: Settings, roles: &[&str], collector: &Collector) -> (ScriptedModel, Api) {
     let first = plan(json!("您好"), &acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"})));
     let (model, api) = (ScriptedModel::answering(vec![first, answer("好的")]).await, Api::start().await);
@@ -141,10 +142,10 @@ async fn one_message(settings: Settings, roles: &[&str], collector: &Collector) 
 
 const NAMED: &str = "telemetry.service_name=tw-test";
 
-/// The message's spans are one tree, and what was called has its place in it.
+/// Checks that the spans of the message form one tree that includes all calls.
 fn check(collector: &Collector, model: &ScriptedModel, api: &Api) {
     let request = collector.span("POST /api/v1/messages");
-    assert_eq!(hex(&request.parent_span_id), CALLER, "the caller's span comes before");
+    assert_eq!(hex(&request.parent_span_id), CALLER, "the caller's span is the parent");
     let of = |span: &Span, key: &str| attribute(&span.attributes, key);
     assert_eq!((of(&request, "session_id"), of(&request, "job_id")), ("s1".into(), "m-1".into()));
     assert_eq!(of(&request, "http.response.status_code"), "202");
@@ -159,7 +160,7 @@ fn check(collector: &Collector, model: &ScriptedModel, api: &Api) {
     let timer = collector.span("timer");
     assert_eq!(timer.parent_span_id, turn.span_id, "the timer belongs to the turn that armed it");
     assert_eq!((of(&timer, "session_id"), of(&timer, "timer")), ("s1".into(), "follow_up".into()));
-    assert_eq!(fired.parent_span_id, timer.span_id, "its turn belongs to the timer");
+    assert_eq!(fired.parent_span_id, timer.span_id, "the timer's turn belongs to the timer");
 
     let skill = collector.span("skill query_order");
     let asked = collector.spans("model default");
@@ -168,8 +169,8 @@ fn check(collector: &Collector, model: &ScriptedModel, api: &Api) {
     assert_eq!((of(&asked[0], "model"), of(&asked[0], "prompt_tokens")), ("scripted-1".into(), "11".into()));
     let header = |span: &Span| format!("00-{TRACE}-{}-01", hex(&span.span_id));
     let told: Vec<String> = model.asked().into_iter().map(|asked| asked.traceparent).collect();
-    assert_eq!(told, asked.iter().map(header).collect::<Vec<_>>(), "the model is told the trace");
-    assert_eq!(api.calls("/orders")[0].traceparent, header(&skill), "and the skill's API");
+    assert_eq!(told, asked.iter().map(header).collect::<Vec<_>>(), "the model gets the trace");
+    assert_eq!(api.calls("/orders")[0].traceparent, header(&skill), "the skill's API gets the trace");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +189,7 @@ async fn a_message_is_one_trace_through_gateway_worker_and_scheduler() {
     let subject = format!("{}.out.web.s1.reply", settings.namespace);
     let reply = out.get_last_raw_message_by_subject(&subject).await.unwrap();
     let header = reply.headers.get("traceparent").unwrap().to_string();
-    assert!(header.contains(TRACE), "a channel that reads the reply can go on with the trace: {header}");
+    assert!(header.contains(TRACE), "a channel that reads the reply can continue the trace: {header}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,7 +218,7 @@ async fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     let sent = folder.run(&["send", "--session", "s1", "--agent", "sales", "--wait", "你好"], "").await;
     assert_eq!(sent.code, 0, "{sent:?}");
     let examined = folder.run(&["doctor", "--quiet"], "").await;
-    assert_eq!(examined.code, 0, "no more than advice: {examined:?}");
+    assert_eq!(examined.code, 0, "all findings are advice: {examined:?}");
     assert!(examined.out.contains("advice  telemetry.otlp_endpoint") && examined.out.contains("4318"), "{examined:?}");
     dev.signal("TERM");
     let ended = eventually(DEADLINE, "it ends", || std::future::ready(dev.ended())).await;

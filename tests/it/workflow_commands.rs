@@ -10,7 +10,7 @@ use base::config::Model;
 use serde_json::{Value, json};
 use std::process::{Child, Stdio};
 
-/// Answers by rules: `plan` quotes what it is asked, `slow` calls a tool that takes its time.
+/// An agent with offline rules: `plan` quotes the prompt, `slow` calls a slow tool.
 const WRITER: &str = "\
 id: writer
 model: offline
@@ -31,7 +31,7 @@ stages:
   - {id: report, runnable: writer, input: '写成报告：{plan}'}
 ";
 
-/// Its model is the one of the settings.
+/// A task agent that uses the model of the settings.
 const ASKING: &str = "id: asking\nmodel: default\nsystem_prompt: 你提问\n";
 
 fn report_folder() -> Folder {
@@ -99,7 +99,7 @@ async fn a_run_is_followed_listed_shown_and_repeated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_run_says_where_and_exits_1() {
     let mut folder = report_folder();
-    // Nobody listens there.
+    // No server listens at this address.
     model_at(&mut folder, &format!("http://127.0.0.1:{}/v1", free_port())).await;
     folder.write("agents/asking.yaml", ASKING);
     folder.write(
@@ -123,7 +123,7 @@ async fn a_failed_run_says_where_and_exits_1() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ctrl_c_leaves_the_run_going_and_says_how_to_end_it() {
     let mut folder = report_folder();
-    // It takes the call and never answers.
+    // The listener accepts the connection and never responds.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     model_at(&mut folder, &format!("http://{}/v1", listener.local_addr().unwrap())).await;
     folder.write("agents/writer.yaml", "id: writer\nmodel: default\nsystem_prompt: 你写报告\n");
@@ -206,7 +206,7 @@ async fn a_cluster_takes_workflows_from_the_command_line() {
     let shown = folder.run(&["runs", "show", "r1", "--json"], "").await.json();
     assert_eq!(shown["timeline"].as_array().unwrap().len(), 2, "{shown:#}");
     let resumed = folder.run(&["runs", "resume", "r1"], "").await;
-    assert_eq!(resumed.code, 1, "a completed run does not go on: {resumed:?}");
+    assert_eq!(resumed.code, 1, "a completed run cannot be resumed: {resumed:?}");
     let unknown = folder.run(&["runs", "show", "nobody"], "").await;
     assert!(unknown.code == 1 && unknown.err.contains("turnwheel runs list"), "{unknown:?}");
 }

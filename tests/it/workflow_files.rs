@@ -1,4 +1,4 @@
-//! The workflow files that come with the program, their JSON Schema and their page in the docs.
+//! Checks of the workflow files that come with the program, of their JSON Schema, and of their page in the docs.
 
 use definitions::workflow::builder::{Pipeline, Stage};
 use definitions::workflow::fields::FIELDS;
@@ -77,7 +77,7 @@ fn the_schema_refuses_what_the_reader_refuses() {
         assert!(!schema.is_valid(&wrong) && !good(&wrong), "{wrong}");
     }
     let unknown = json!({"id": "w", "stages": stages, "colour": "red"});
-    assert!(!schema.is_valid(&unknown) && good(&unknown), "an editor marks what is only a warning");
+    assert!(!schema.is_valid(&unknown) && good(&unknown), "an editor marks a field that is only a warning");
 }
 
 #[test]
@@ -173,7 +173,7 @@ async fn the_offline_rules_bring_every_example_to_its_end() {
 
     let (output, calls) = ran("research_workflow", "研究量子计算的最新进展").await;
     assert!(output.starts_with("# 研究报告：研究量子计算的最新进展"), "{output}");
-    assert_eq!(calls, 2 + 2 * (2 * 3 + 1) + 2, "twice around the outer loop, each time twice around the inner one");
+    assert_eq!(calls, 2 + 2 * (2 * 3 + 1) + 2, "two outer iterations with two inner ones each");
     engine.stop().await;
 }
 

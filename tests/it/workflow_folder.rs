@@ -1,5 +1,5 @@
-//! The files of `workflows_dir` when a process starts: good ones are registered despite bad ones, and on a cluster none replaces
-//! a workflow that the store has.
+//! The files of `workflows_dir` when a process starts: valid files are registered despite invalid ones, and on a
+//! cluster no file replaces a workflow in the store.
 
 use crate::commands::Folder;
 use crate::scenarios::on_both_backends;
@@ -35,7 +35,7 @@ async fn start(settings: &Settings, folder: &Path, store: &dyn Store, registered
     run::register_folder(&settings, store, (Vec::new(), Vec::new()), registered).await;
 }
 
-/// The ids of the workflows that are registered.
+/// Ids of the registered workflows.
 async fn ids(store: &dyn Store) -> Vec<String> {
     store.workflows().await.unwrap().good.iter().map(|workflow| workflow.id().to_owned()).collect()
 }
@@ -68,7 +68,7 @@ async fn a_process_that_starts_replaces_nothing_that_is_registered(backend: Back
     write("w", &file("w", "writer", "v1"));
     start(&backend.settings, folder.path(), store, Registered::Stays).await;
     assert_eq!(input(store, "w").await, "v1");
-    // An operator puts v2; a process restarts that has the older file, and one that has a newer one.
+    // An operator puts v2. Then a process with the older file restarts, and one with a newer file.
     let document = json!({"id": "w", "stages": [{"id": "s", "runnable": "writer", "input": "v2"}]});
     store.put_workflow(WorkflowRecord::from_document(document, clock::now()).unwrap()).await.unwrap();
     for version in ["v1", "v3"] {
@@ -77,7 +77,7 @@ async fn a_process_that_starts_replaces_nothing_that_is_registered(backend: Back
         start(&backend.settings, folder.path(), store, Registered::Stays).await;
         assert_eq!((input(store, "w").await, input(store, "new").await), (json!("v2"), json!("v1")), "{version}");
     }
-    // For dev its folder is the truth.
+    // `dev` replaces registered workflows by its files.
     start(&backend.settings, folder.path(), store, Registered::IsReplaced).await;
     assert_eq!(input(store, "w").await, "v3");
 }

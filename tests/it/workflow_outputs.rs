@@ -1,5 +1,5 @@
-//! Outputs of workflows: with a model that repeats its prompt, the output of every workflow that comes with the program has the
-//! findings of its stages, and `output` of a loop or pipeline is its text and not its judge's.
+//! Outputs of workflows: with a model that repeats its prompt, the output of every shipped workflow contains the
+//! findings of its stages, and `output` of a loop or pipeline is its text and not the judge's.
 
 use crate::dynamic::{review, three_steps};
 use crate::run_streams::{engine, payloads, register, stage, started, writer};
@@ -16,13 +16,13 @@ on_both_backends!(
     stages_of_the_last_iteration_can_be_named_after_the_loop,
 );
 
-/// Every mark in a text: a stage's, or that of the question.
+/// Every mark in a text: of a stage, or of the question.
 fn marks(text: &str) -> BTreeSet<String> {
     let mark = Regex::new("⟨[^⟩]+⟩").unwrap();
     mark.find_iter(text).map(|found| found.as_str().to_owned()).collect()
 }
 
-/// A reply with a mark of its own and all marks of its prompt. A judge replies with its one word.
+/// A reply with a new mark and all marks of its prompt. A judge replies with its one word.
 fn repeats(asked: &Asked) -> Answer {
     let stage = stage(asked);
     match asked.schema.as_str() {
@@ -79,7 +79,7 @@ async fn every_shipped_workflow_hands_on_what_its_stages_found(backend: Backend)
         let missing: Vec<_> = expected.iter().filter(|mark| !output.contains(&format!("⟨{mark}⟩"))).collect();
         assert!(missing.is_empty(), "{id} loses {missing:?}: {output}");
         let judges = ["CONTINUE", "COMPLETE"].iter().any(|word| output.contains(word));
-        assert!(!judges, "{id} ends with its judge's word: {output}");
+        assert!(!judges, "the output of {id} is the judge's word: {output}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The agent that benchmarks talk to, its tools and its model.
+//! The benchmark agent with its tools and its model: every benchmark that runs turns uses it.
 
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
@@ -10,10 +10,11 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use types::timestamp::Timestamp;
 
-/// Its id.
+/// Agent id.
 pub(super) const AGENT: &str = "bench";
 
-/// What its users say: different lengths, and always the same sequence.
+/// The users' messages, of different lengths. Message `n` is entry `n` modulo the length, so each run sends the same
+/// sequence.
 pub(super) const SAYINGS: [&str; 8] = [
     "你好",
     "请问你们周末营业吗？",
@@ -31,7 +32,8 @@ const SOP: &str = "一、先弄清用户要什么：查订单物流、预约试�
     四、营业时间：周一至周五 9:00–18:00，周六、周日 10:00–17:00，直接回答。\n\
     五、用户要求人工，或者情绪激动、投诉、谈及退款：先安抚一句，再转人工。";
 
-/// The agent: `actions` tools one after the other, then a reply.
+/// Builds an agent whose rules call `actions` tools one after the other and then reply. With `http`, each tool is an
+/// HTTP call to that address; otherwise it is a function in the worker.
 pub(super) fn agent(actions: usize, http: Option<&str>) -> anyhow::Result<AgentRecord> {
     let name = |number: usize| format!("act{number}");
     let act = |number: usize| {
@@ -58,12 +60,12 @@ pub(super) fn agent(actions: usize, http: Option<&str>) -> anyhow::Result<AgentR
     Ok(AgentRecord::from_document(document, Timestamp::from_millis(0))?)
 }
 
-/// What an action answers.
+/// The result of every action.
 pub(super) fn order() -> Value {
     json!({"order_id": "A1001", "status": "运输中", "city": "武汉", "days": 2, "items": [{"sku": "X-1", "count": 1}]})
 }
 
-/// Tools that answer at once.
+/// Functions for the agent's tools; each returns [`order`] immediately.
 pub(super) fn tools(actions: usize) -> Tools {
     (0..actions).fold(Tools::default(), |tools, number| tools.with(format!("act{number}"), AtOnce))
 }
@@ -77,7 +79,7 @@ impl ToolFunction for AtOnce {
     }
 }
 
-/// The offline rules after a pause for thought.
+/// The offline model with a fixed latency.
 pub(super) struct Paced {
     pub(super) latency: Duration,
 }

@@ -1,4 +1,4 @@
-//! The conditions of a measurement, without which its figures say nothing.
+//! The conditions of a measurement: build, machine and servers. Figures only compare under equal conditions.
 
 use super::options::SiteOptions;
 use super::servers::Servers;
@@ -12,53 +12,53 @@ use std::path::Path;
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// See the module.
+/// Build, machine and servers of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conditions {
-    /// Version of this program.
+    /// Version of Turnwheel.
     pub turnwheel: &'static str,
-    /// `release`, or `debug`, whose figures are of no use.
+    /// `release` or `debug`. Figures of a debug build are not comparable.
     pub build: &'static str,
-    /// Processors that this process may use; servers, load and workers share them.
+    /// Processors available to this process. Servers, load and workers share them.
     pub cores: usize,
-    /// The processor's name.
+    /// Model name of the processor.
     pub cpu: String,
-    /// Memory of the machine.
+    /// Memory of the machine, in GiB.
     pub memory_gib: u64,
-    /// Kernel.
+    /// Operating system and kernel release.
     pub os: String,
-    /// Kind of the file system that the data is on.
+    /// Type of the file system that holds the data.
     pub file_system: String,
     /// `cluster` or `embedded`.
     pub backend: Backend,
-    /// The cluster's servers.
+    /// NATS and MongoDB; only on a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
-    /// When the embedded file is synced.
+    /// When the embedded file is synced; only on the embedded backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedded_sync: Option<&'static str>,
 }
 
-/// See [`Conditions::cluster`].
+/// Versions and durability settings of NATS and MongoDB.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cluster {
-    /// Version of the nats-server.
+    /// Version of nats-server.
     pub nats_server: String,
     /// Replicas of the streams.
     pub nats_replicas: usize,
-    /// When the nats-server syncs its files.
+    /// When nats-server syncs its files.
     pub nats_sync_interval: String,
-    /// Version of the mongod.
+    /// Version of mongod.
     pub mongod: String,
     /// Members of the replica set.
     pub mongodb_members: usize,
-    /// What MongoDB acknowledges.
+    /// Write concern of the commits.
     pub mongodb_write_concern: &'static str,
-    /// WiredTiger's cache.
+    /// Maximum size of the WiredTiger cache.
     pub mongodb_cache: String,
-    /// For how long mongod keeps versions of a document that are no longer the last one.
+    /// For how long mongod keeps old versions of changed documents (`minSnapshotHistoryWindowInSeconds`).
     pub mongodb_history: String,
-    /// Whether the benchmark has started the servers on this machine.
+    /// Whether the benchmark started the servers, or the options named existing ones.
     pub servers: &'static str,
 }
 
@@ -70,7 +70,7 @@ const BUILD: &str = match (cfg!(debug_assertions), cfg!(feature = "dist")) {
 };
 
 impl Conditions {
-    /// Asks the machine and the servers.
+    /// Reads the conditions from the machine and the servers. Fails if a server is unreachable.
     pub(super) async fn find(
         options: &SiteOptions,
         settings: &Settings,
@@ -95,7 +95,7 @@ impl Conditions {
         })
     }
 
-    /// For people.
+    /// The conditions as text, printed above the table.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!("turnwheel {} ({})", self.turnwheel, self.build),
@@ -135,10 +135,10 @@ impl Conditions {
 impl Cluster {
     async fn ask(options: &SiteOptions, settings: &Settings, servers: &Servers) -> anyhow::Result<Self> {
         let nats = nats::connect(settings).await;
-        let nats = nats.with_context(|| format!("no nats-server answers at {}", shown(&servers.nats_url)))?;
+        let nats = nats.with_context(|| format!("nats-server at {} is unreachable", shown(&servers.nats_url)))?;
         let admin = mongodb::Client::with_uri_str(&servers.mongodb_uri).await?.database("admin");
         let build = admin.run_command(doc! {"buildInfo": 1}).await;
-        let build = build.with_context(|| format!("no mongod answers at {}", shown(&servers.mongodb_uri)))?;
+        let build = build.with_context(|| format!("mongod at {} is unreachable", shown(&servers.mongodb_uri)))?;
         let hello = admin.run_command(doc! {"hello": 1}).await?;
         let status = admin.run_command(doc! {"serverStatus": 1}).await?;
         let window = admin.run_command(doc! {"getParameter": 1, HISTORY_WINDOW: 1}).await.ok();
@@ -146,14 +146,14 @@ impl Cluster {
         let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
         let bytes = cache.and_then(|cache| number(cache.get("maximum bytes configured")?));
         let sync = match (&servers.nats, options.nats_sync.as_deref()) {
-            (None, _) => "as its own settings say".to_owned(),
+            (None, _) => "as configured there".to_owned(),
             (Some(_), None) => "every 2m (its default)".to_owned(),
             (Some(_), Some("always")) => "before each acknowledgement".to_owned(),
             (Some(_), Some(interval)) => format!("every {interval}"),
         };
         Ok(Self {
             nats_server: nats.server_info().version,
-            // The engine makes its streams with one replica.
+            // The engine creates its streams with one replica.
             nats_replicas: 1,
             nats_sync_interval: sync,
             mongod: build.get_str("version").unwrap_or("?").to_owned(),
@@ -162,28 +162,28 @@ impl Cluster {
             mongodb_cache: bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.0} GiB", bytes / GIB)),
             mongodb_history: window.map_or_else(|| "unknown".to_owned(), |seconds| format!("{seconds} s")),
             servers: match (&servers.nats, &servers.mongod) {
-                (Some(_), Some(_)) => "the benchmark's own, on this machine",
-                (None, None) => "given",
-                _ => "one given, one the benchmark's own on this machine",
+                (Some(_), Some(_)) => "started by the benchmark on this machine",
+                (None, None) => "named by --nats and --mongodb",
+                _ => "one named by an option, one started by the benchmark on this machine",
             },
         })
     }
 }
 
-/// Memory of the machine; 0 when it does not say.
+/// Memory of the machine in GiB; 0 if `/proc/meminfo` does not report it.
 pub(super) fn memory_gib() -> u64 {
     let kib = line("/proc/meminfo", "MemTotal").split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
     (kib.unwrap_or(0) + 512 * 1024) / (1024 * 1024)
 }
 
-/// What follows `name` in a file, on the first line that begins with it.
+/// The rest of the first line of a file that begins with `name`; empty if no line does.
 fn line(path: &str, name: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let found = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     found.trim_start_matches([' ', '\t', ':']).to_owned()
 }
 
-/// A number of whichever type; the servers choose by its size.
+/// Converts a number of any BSON type: the servers choose the type by the value.
 fn number(value: &Bson) -> Option<f64> {
     value.as_f64().or_else(|| Some(value.as_i64()? as f64)).or_else(|| Some(f64::from(value.as_i32()?)))
 }
@@ -192,7 +192,7 @@ fn shown(address: &str) -> String {
     base::config::secrets::masked_address(address)
 }
 
-/// The kind of the file system that holds `dir`.
+/// Type of the file system that holds `dir`.
 fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

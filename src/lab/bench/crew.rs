@@ -1,5 +1,6 @@
-//! Those who do the work: on a cluster processes of their own (this binary again, with a file that says what to be), on
-//! the embedded file instances in this process, since one process alone may open it.
+//! Workers and schedulers of a benchmark. On a cluster each is a process of its own: this binary with `bench member`
+//! and a file of orders. On the embedded file they are instances in this process, because only one process can open the
+//! file.
 
 use super::agent::{self, Paced};
 use super::process::{Memory, Process};
@@ -32,40 +33,40 @@ use storage::store::Store;
 use tokio::io::AsyncReadExt;
 use types::duration::Text;
 
-/// How long members may take to end.
+/// Time limit for members to stop.
 const END: Duration = Duration::from_secs(10);
 
-/// What a member of the crew is.
+/// The part that a member of the crew plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
-    /// The engine's worker.
+    /// A worker of the engine.
     Worker,
-    /// The engine's scheduler.
+    /// A scheduler of the engine.
     Scheduler,
-    /// The worker's commands without the engine.
+    /// The floor: a worker's commands without the engine (see [`super::floor`]).
     Floor,
 }
 
-/// How a member of the crew is to work.
+/// Role and load profile of a crew member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Duty {
     pub(super) role: Role,
     /// Actions of the agent's turns.
     pub(super) actions: usize,
     pub(super) model_latency: Text,
-    /// All messages belong to one lane.
+    /// All messages belong to one lane, so its turns run one after the other.
     pub(super) hot: bool,
 }
 
-/// What a process of the crew is told in its file.
+/// Contents of the file that a member's process reads.
 #[derive(Serialize, Deserialize)]
 struct Orders {
     duty: Duty,
     settings: Settings,
 }
 
-/// See the module. Its members end when it is dropped.
+/// The running members. Dropping it stops them.
 pub(super) struct Crew {
     processes: Vec<Process>,
     instances: Tasks,
@@ -78,7 +79,7 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    /// Starts `count` members.
+    /// Starts `count` members on `ground`. The files with their orders are written to `dir`.
     pub(super) fn start(ground: &Ground, duty: &Duty, count: usize, dir: &Path) -> anyhow::Result<Self> {
         let mut crew = Self { processes: Vec::new(), instances: Tasks::new() };
         for number in 0..count {
@@ -113,7 +114,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Ends all members once they have nothing in hand.
+    /// Stops all members and waits until their turns in flight are finished.
     pub(super) async fn end(mut self) {
         self.instances.shutdown(END).await;
         for process in self.processes.drain(..) {
@@ -121,12 +122,12 @@ impl Crew {
         }
     }
 
-    /// The members' processes; instances have none of their own.
+    /// Process ids of the members. Instances have no process of their own, so the list is empty for them.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(Process::pid).collect()
     }
 
-    /// Memory of a member; instances share that of this process.
+    /// Memory of the first member's process. For instances it is the memory of this process.
     pub(super) fn memory(&self) -> anyhow::Result<Memory> {
         Memory::of(self.processes.first().map_or_else(std::process::id, Process::pid))
     }
@@ -137,7 +138,7 @@ fn process(orders: &Orders, file: &Path) -> anyhow::Result<Process> {
     Process::own(&["bench", "member", &file.display().to_string()])
 }
 
-/// A member's process: works until its input ends, which it does when the benchmark does.
+/// Runs a member's process until its standard input closes, which happens when the benchmark ends.
 pub async fn serve(file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let Orders { duty, settings } = serde_json::from_slice(&text).context("cannot read the orders")?;
@@ -149,7 +150,8 @@ pub async fn serve(file: &Path) -> anyhow::Result<()> {
     });
     let stop = tasks.stop_token();
     if duty.role == Role::Floor {
-        // As a worker's loop is.
+        // On the threads of the runtime, like a worker's loop: the main thread would add a thread switch to each
+        // wake-up.
         return tasks::apart(async move { floor::cluster(&settings, &duty, stop).await }).await;
     }
     let queue: Arc<dyn Queue> = Arc::new(NatsQueue::connect(&settings, stop.clone()).await?);

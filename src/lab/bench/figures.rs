@@ -1,10 +1,10 @@
-//! Latencies, and what is said of them.
+//! Latency histograms and their percentiles.
 
 use super::report::{Row, rounded};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Latencies with three significant digits, from a microsecond to an hour.
+/// Histogram of latencies with three significant digits, from one microsecond to one hour.
 pub(super) struct Latencies {
     histogram: Histogram<u64>,
 }
@@ -19,9 +19,9 @@ impl Latencies {
         self.histogram.saturating_record(micros);
     }
 
-    /// Adds those of another span.
+    /// Adds the latencies of another histogram.
     pub(super) fn add(&mut self, other: &Self) {
-        // Of the same bounds, so that it always fits.
+        // Both histograms have the same bounds, so this cannot fail.
         let _ = self.histogram.add(&other.histogram);
     }
 
@@ -29,12 +29,12 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// In milliseconds.
+    /// The latency at `quantile` (0 to 1), in milliseconds.
     pub(super) fn quantile(&self, quantile: f64) -> f64 {
         self.histogram.value_at_quantile(quantile) as f64 / 1_000.0
     }
 
-    /// Puts `p50_ms` and so on into a row.
+    /// Adds `p50_ms`, `p90_ms`, `p99_ms`, `p999_ms` and `max_ms` to a row.
     pub(super) fn put(&self, row: &mut Row) {
         for (name, quantile) in
             [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)]

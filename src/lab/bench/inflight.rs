@@ -1,4 +1,4 @@
-//! `bench inflight`: thousands of turns at once that wait for a slow model, in one worker.
+//! `bench inflight`: thousands of concurrent turns that wait for a slow model, in one worker.
 
 use super::Progress;
 use super::agent::agent;
@@ -16,7 +16,7 @@ use types::duration::{Text, format};
 const COLUMNS: &[Column] = &[
     ("turns", "in_flight"),
     ("model", "model_latency"),
-    ("waiting at once", "waiting_peak"),
+    ("peak waiting", "waiting_peak"),
     ("turns/s", "turns_per_s"),
     ("ideal/s", "ideal_turns_per_s"),
     ("added p50 ms", "added_p50_ms"),
@@ -28,7 +28,7 @@ const COLUMNS: &[Column] = &[
     ("lost", "unanswered"),
 ];
 
-/// Measures it.
+/// Runs the benchmark: throughput, added latency and memory of one worker with `turns` turns in flight.
 pub async fn run(
     options: &InflightOptions,
     settings: &Settings,
@@ -82,7 +82,7 @@ pub async fn run(
     Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
 }
 
-/// The memory at the end of the measured time.
+/// The memory after the warm-up and the measured time.
 async fn sample(crew: &Crew, after: Duration) -> anyhow::Result<Memory> {
     tokio::time::sleep(after).await;
     crew.memory()

@@ -1,4 +1,4 @@
-//! The load: users who write to sessions and await the replies.
+//! The load: simulated users who write to sessions and wait for the replies.
 
 use super::Progress;
 use super::agent::{AGENT, SAYINGS};
@@ -19,38 +19,38 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use types::job::{Job, JobBody, UserMessage};
 
-/// Turns at once while sessions are made, unless more are asked for.
+/// Concurrent turns while [`Load::fill`] creates sessions.
 pub(super) const FILLING: usize = 256;
-/// How long replies are awaited after the last message.
+/// How long to wait for replies after the last message.
 const DRAIN: Duration = Duration::from_secs(60);
-/// Seed of everything that is random.
+/// Seed of the random choice of sessions.
 const SEED: u64 = 20_260_101;
 
-/// When users write.
+/// When the users write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arrivals {
-    /// So many users, each when the reply to the last message is there.
+    /// Closed loop with this number of users: each writes again when the reply to the previous message arrives.
     Closed(usize),
-    /// So many messages a second, evenly, whatever comes back.
+    /// Open loop with this number of messages per second, evenly spaced, regardless of replies.
     Open(f64),
 }
 
-/// What a load came to.
+/// Figures of a load.
 pub(super) struct Measured {
-    /// Of the turns whose messages were due within the measured time; from the intended time on.
+    /// Latencies of turns whose messages were due within the measured time, counted from the intended time.
     pub(super) latencies: Latencies,
-    /// Replies seen within the measured time.
+    /// Replies received within the measured time.
     pub(super) turns: u64,
     pub(super) seconds: f64,
-    /// Messages without a reply at the end.
+    /// Messages that had no reply when the wait ended.
     pub(super) unanswered: usize,
-    /// Messages answered in all, also before and after the measured time.
+    /// All messages that got a reply, including those before and after the measured time.
     pub(super) answered: u64,
     /// Messages that the queue refused because it was full.
     pub(super) refused: u64,
-    /// The most turns at once that had begun and not replied; known when their beginnings are watched.
+    /// Maximum of concurrent turns that had begun and not replied. Known only if the load watches turns begin.
     pub(super) begun_peak: usize,
-    /// Replies seen in the hot session within the measured time; none of the other figures has them.
+    /// Replies received in the hot session within the measured time. The other figures exclude them.
     pub(super) hot_turns: u64,
 }
 
@@ -59,7 +59,7 @@ impl Measured {
         self.turns as f64 / self.seconds
     }
 
-    /// Adds what a later span of the same load came to.
+    /// Adds the figures of a later span of the same load.
     pub(super) fn add(&mut self, later: &Self) {
         self.latencies.add(&later.latencies);
         self.turns += later.turns;
@@ -72,37 +72,37 @@ impl Measured {
     }
 }
 
-/// A message on its way.
+/// A published message without a reply.
 struct Pending {
     intended: Instant,
-    /// The session, if its user had nothing else on its way.
+    /// The session, if its user had no other message pending.
     taken: Option<usize>,
-    /// It is one of the hot session's.
+    /// The message went to the hot session.
     hot: bool,
 }
 
 type Publishing = BoxFuture<'static, (String, Result<Published, QueueError>)>;
 
-/// See the module.
+/// Simulated users, their pending messages, and the reader of the replies.
 pub(super) struct Load {
     queue: Arc<dyn Queue>,
     seen: mpsc::UnboundedReceiver<Seen>,
     pending: HashMap<String, Pending>,
     publishing: FuturesUnordered<Publishing>,
-    /// Sessions whose users have nothing on its way.
+    /// Sessions without a pending message.
     idle: Vec<usize>,
     sessions: usize,
-    /// Users who all write to one session more, when the reply to the last message is there.
+    /// Users who all write to one additional session, each when the reply to the previous message arrives.
     hot_users: usize,
     random: StdRng,
     sent: u64,
     refused: u64,
-    /// Turns seen to begin whose replies are not there.
+    /// Turns that have begun and not replied.
     begun: usize,
     begun_peak: usize,
 }
 
-/// The measured span, and what falls into it.
+/// The measured span and its figures.
 struct Window {
     from: Instant,
     until: Instant,
@@ -135,7 +135,7 @@ impl Window {
 }
 
 impl Load {
-    /// Users of `sessions` sessions. With `begun` it also sees turns begin.
+    /// Creates the users of `sessions` sessions. With `begun`, the load also watches turns begin.
     pub(super) async fn new(ground: &Ground, sessions: usize, begun: bool) -> anyhow::Result<Self> {
         Ok(Self {
             queue: Arc::clone(&ground.queue),
@@ -153,13 +153,14 @@ impl Load {
         })
     }
 
-    /// So many users more, who all write to one session more while the load runs.
+    /// Adds `users` users who all write to one additional session while the load runs.
     pub(super) fn beside_hot(mut self, users: usize) -> Self {
         self.hot_users = users;
         self
     }
 
-    /// One turn in each of the first `sessions` sessions, `at_once` at a time, so that they are not new any more.
+    /// Runs one turn in each of the first `sessions` sessions, `at_once` concurrently, so that the sessions exist
+    /// before the measurement.
     pub(super) async fn fill(
         &mut self,
         sessions: usize,
@@ -174,7 +175,7 @@ impl Load {
                 next += 1;
             }
             tokio::select! {
-                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "no replies come any more"),
+                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "the reader of replies has stopped"),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
                 () = tokio::time::sleep(DRAIN) => anyhow::bail!("no reply within {} s; is the machine too slow?", DRAIN.as_secs()),
             }
@@ -187,7 +188,7 @@ impl Load {
         Ok(())
     }
 
-    /// Runs the load, and measures after `warm_up`.
+    /// Runs the load for `warm_up` and then `measure`, and returns the figures of the measured time.
     pub(super) async fn run(
         &mut self,
         arrivals: Arrivals,
@@ -208,7 +209,7 @@ impl Load {
         Ok(Measured { latencies, turns, seconds, unanswered, answered, refused, begun_peak, hot_turns })
     }
 
-    /// One message to each session; returns when all turns have begun.
+    /// Sends one message to each session. Returns when all turns have begun.
     pub(super) async fn begin_all(&mut self, progress: &dyn Progress) -> anyhow::Result<()> {
         for session in std::mem::take(&mut self.idle) {
             self.send(session, Some(session), Instant::now());
@@ -218,14 +219,14 @@ impl Load {
             tokio::select! {
                 Some(seen) = self.seen.recv() => drop(self.settled(&seen)),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
-                () = tokio::time::sleep_until(end) => anyhow::bail!("the turns do not begin within {} s", DRAIN.as_secs()),
+                () = tokio::time::sleep_until(end) => anyhow::bail!("not all turns have begun within {} s", DRAIN.as_secs()),
             }
             progress.tick(&format!("{} turns have begun", self.begun));
         }
         Ok(())
     }
 
-    /// Awaits the replies to all that is on its way, with latencies from `since` on.
+    /// Waits for the replies to all pending messages. Latencies count from `since`.
     pub(super) async fn await_all(&mut self, since: Instant) -> anyhow::Result<Measured> {
         let mut window = Window::new(since, 2 * DRAIN)?;
         for pending in self.pending.values_mut() {
@@ -258,7 +259,7 @@ impl Load {
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while Instant::now() < window.until {
             tokio::select! {
-                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "no replies come any more"),
+                count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "the reader of replies has stopped"),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
                 () = tokio::time::sleep_until(due.into()), if gap.is_some() => {}
                 () = tokio::time::sleep_until(window.until.into()) => {}
@@ -314,12 +315,12 @@ impl Load {
         progress.tick(&text);
     }
 
-    /// A message to the hot session, the one after all others.
+    /// Sends a message to the hot session; its number follows those of the other sessions.
     fn write_hot(&mut self) {
         self.send(self.sessions, None, Instant::now());
     }
 
-    /// A message to some session: to one whose user awaits nothing, if there is one.
+    /// Sends a message to a random session, preferably to one without a pending message.
     fn write(&mut self, intended: Instant) {
         match self.idle.len() {
             0 => {

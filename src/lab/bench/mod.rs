@@ -1,11 +1,19 @@
-//! The benchmark suite (`turnwheel bench …`): how many turns, how quickly, and how far from what the servers could do.
+//! The benchmark suite (`turnwheel bench …`): throughput, latency and memory, and how close they come to the limit of
+//! the servers.
 //!
-//! One file for each benchmark: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`], [`stream`]. What they share: [`site`]
-//! has the servers (its own ones by [`servers`]) and a fresh [`site::Ground`] for each measurement; [`crew`] runs workers
-//! there, as processes of their own where the backend allows it; [`load`] publishes messages and awaits their replies,
-//! which [`replies`] sees; [`mod@stored`] writes sessions without turns; [`floor`] takes the workers' place and issues the
-//! same commands with no engine between them; [`usage`] reads who took how much processor time; [`figures`] and [`report`] say what came of it, with the
-//! [`conditions`] under which it was measured.
+//! Shared parts, in the order of a measurement:
+//! - [`options`]: the command line's options of each benchmark;
+//! - [`site`]: the servers (started by [`servers`] as a [`process`] each, unless the options name existing ones) and a
+//!   fresh [`site::Ground`] for each measurement;
+//! - [`agent`] and [`crew`]: the agent, and the workers and schedulers that run its turns;
+//! - [`load`] and [`replies`]: publish messages, and watch for their replies;
+//! - [`mod@stored`] and [`size`]: write sessions without turns, and measure the data on disk;
+//! - [`floor`]: replaces the workers and issues the same commands without the engine;
+//! - [`usage`], [`figures`], [`report`] and [`conditions`]: processor time, percentiles, the table or JSON, and the
+//!   conditions of the measurement.
+//!
+//! Benchmarks, one file each: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`],
+//! [`stream`].
 
 mod agent;
 mod conditions;
@@ -32,13 +40,13 @@ pub mod workflows;
 
 use thiserror::Error;
 
-/// A benchmark that cannot be run, with a remedy.
+/// The reason why a benchmark cannot run, with a remedy.
 #[derive(Clone, Debug, Error)]
 #[error("{message}")]
 pub struct Problem {
-    /// What is wrong.
+    /// The reason.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: String,
 }
 
@@ -48,10 +56,10 @@ impl Problem {
     }
 }
 
-/// Where the suite tells how far it is.
+/// Receives the progress of a benchmark.
 pub trait Progress: Send + Sync {
-    /// A line for the next phase.
+    /// Begins a phase.
     fn phase(&self, text: &str);
-    /// What the phase has come to; replaced by the next one.
+    /// Reports the state of the current phase. Each call replaces the previous text.
     fn tick(&self, text: &str);
 }

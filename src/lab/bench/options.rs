@@ -1,4 +1,4 @@
-//! What may be asked of the benchmarks, as the command line has it.
+//! Command line options of the benchmarks.
 
 use base::config::Backend;
 use clap::Args;
@@ -6,137 +6,140 @@ use std::path::PathBuf;
 use std::time::Duration;
 use types::duration;
 
-/// Where a benchmark runs.
+/// Backend and servers of a benchmark.
 #[derive(Args, Clone, Debug)]
 pub struct SiteOptions {
     /// `cluster`: NATS JetStream and MongoDB; `embedded`: one file in this process
     #[arg(long, value_name = "BACKEND", default_value = "cluster", value_parser = backend)]
     pub backend: Backend,
-    /// An existing nats-server with JetStream; else one of the benchmark's own is started
+    /// URL of an existing nats-server with JetStream; by default the benchmark starts one
     #[arg(long, value_name = "URL")]
     pub nats: Option<String>,
-    /// An existing MongoDB replica set; else a single-node one of the benchmark's own is started
+    /// URI of an existing MongoDB replica set; by default the benchmark starts one with a single node
     #[arg(long, value_name = "URI")]
     pub mongodb: Option<String>,
-    /// `sync_interval` of the nats-server that is started, such as `10s` or `always`; its default is 2 minutes
+    /// `sync_interval` of the nats-server that the benchmark starts, such as `10s` or `always` [default: 2m, the
+    /// server's own]
     #[arg(long, value_name = "INTERVAL", value_parser = sync_interval)]
     pub nats_sync: Option<String>,
-    /// Folder for the data of servers and file; else the system's folder for temporary files
+    /// Folder for the data of the servers or of the embedded file [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Print JSON in place of a table
+    /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
 }
 
-/// What is asked of `bench turns`.
+/// Options of `bench turns`.
 #[derive(Args, Clone, Debug)]
 pub struct TurnsOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Actions in each turn; several make a row each
+    /// Actions in each turn; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     pub actions: Vec<usize>,
-    /// Actions are HTTP calls to a stand-in in this process; else functions in the worker, which answer at once
+    /// Actions are HTTP calls to a server in this process; by default they are functions in the worker that return
+    /// immediately
     #[arg(long)]
     pub http_actions: bool,
-    /// Closed loop: so many users, each of whom writes again when the reply is there; several make a row each
+    /// Closed loop: number of users, each of whom writes again when the reply arrives; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,64,256", value_parser = positive)]
     pub concurrency: Vec<usize>,
-    /// Open loop: so many messages a second whatever comes back, latency from the intended time; several make a row each
+    /// Open loop: messages per second regardless of replies, latency counted from the intended time; each value of a
+    /// list makes a row
     #[arg(long, value_name = "PER_SECOND", value_delimiter = ',', conflicts_with = "concurrency", value_parser = rate)]
     pub rate: Vec<f64>,
-    /// Sessions that messages go to, at random; at least four for each user
+    /// Sessions that receive messages, chosen at random; raised to four per user if lower
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
     pub sessions: usize,
-    /// Besides, so many sessions that are stored and get no messages
+    /// Additional stored sessions that receive no messages
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub stored: usize,
-    /// All messages go to one session
+    /// Send all messages to one session
     #[arg(long)]
     pub hot: bool,
-    /// Besides, so many users who all write to one more session; turns a second and latencies are those of the others
+    /// Additional users who all write to one more session; throughput and latencies are those of the other users
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "hot")]
     pub hot_users: usize,
     /// Workers: processes on a cluster, instances in this process on the embedded file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub workers: usize,
-    /// How long the model thinks
+    /// Latency of the model
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = duration::parse)]
     pub model_latency: Duration,
-    /// How long each row is measured
+    /// Measured time of each row, in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
-    /// How long the load runs before that
+    /// How long the load runs before the measurement
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     pub warm_up: Duration,
-    /// Do not measure the floor beside each row
+    /// Do not measure the floor for each row
     #[arg(long)]
     pub no_floor: bool,
 }
 
-/// What is asked of `bench inflight`.
+/// Options of `bench inflight`.
 #[derive(Args, Clone, Debug)]
 pub struct InflightOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Turns at once, all in one worker
+    /// Concurrent turns, all in one worker
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = positive)]
     pub turns: usize,
-    /// How long the model thinks
+    /// Latency of the model
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     pub model_latency: Duration,
-    /// How long it is measured
+    /// Measured time, in seconds
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
-    /// How long the load runs before that
+    /// How long the load runs before the measurement
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub warm_up: Duration,
 }
 
-/// What is asked of `bench recovery`.
+/// Options of `bench recovery`.
 #[derive(Args, Clone, Debug)]
 pub struct RecoveryOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Turns that the killed worker has in hand
+    /// Turns in flight in the worker that is killed
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
     pub turns: usize,
-    /// How often; each makes a row
+    /// Number of rounds; each makes a row
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
     pub rounds: usize,
 }
 
-/// What is asked of `bench sessions`.
+/// Options of `bench sessions`.
 #[derive(Args, Clone, Debug)]
 pub struct SessionsOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Sessions that had one turn and are idle
+    /// Idle sessions, each with one finished turn
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = positive)]
     pub sessions: usize,
-    /// Turns by which the growth with retention is measured
+    /// Turns for measuring how the data grows under retention
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = positive)]
     pub turns: usize,
-    /// How long turns and events are kept while the growth is measured
+    /// Retention of turns and events while growth is measured
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub retention: Duration,
 }
 
-/// What is asked of `bench workflows`.
+/// Options of `bench workflows`.
 #[derive(Args, Clone, Debug)]
 pub struct WorkflowsOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Stages of one pipeline, of agents that answer at once; several make a row each
+    /// Stages of one pipeline, whose agents reply immediately; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100,1000", value_parser = positive)]
     pub stages: Vec<usize>,
-    /// Runs of a short pipeline, all asked for at once; 0 leaves the row out
+    /// Runs of a short pipeline, all started concurrently; 0 skips this row
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub runs: usize,
     /// Stages of the short pipeline
@@ -147,19 +150,19 @@ pub struct WorkflowsOptions {
     pub workers: usize,
 }
 
-/// What is asked of `bench timers`.
+/// Options of `bench timers`.
 #[derive(Args, Clone, Debug)]
 pub struct TimersOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// Timers that are armed and not due while others fire; several make a row each
+    /// Armed timers that are not due while others fire; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100000", value_parser = positive)]
     pub pending: Vec<usize>,
-    /// Timers due in each second; several make a row each
+    /// Timers due per second; each value of a list makes a row
     #[arg(long, value_name = "PER_SECOND", value_delimiter = ',', default_value = "2000", value_parser = positive)]
     pub fire_rate: Vec<usize>,
-    /// For how long they fire
+    /// How long timers fire, in seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
     pub seconds: usize,
     /// Workers that run the timers' turns
@@ -170,25 +173,25 @@ pub struct TimersOptions {
     pub no_takeover: bool,
 }
 
-/// What is asked of `bench stream`.
+/// Options of `bench stream`.
 #[derive(Args, Clone, Debug)]
 pub struct StreamOptions {
-    /// See there
+    /// Backend and servers
     #[command(flatten)]
     pub site: SiteOptions,
-    /// So many users, each of whom writes again when the whole text is there; several make a row each
+    /// Number of users, each of whom writes again when the whole text has arrived; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16", value_parser = positive)]
     pub users: Vec<usize>,
     /// Turns of all users together
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive)]
     pub turns: usize,
-    /// How long the model takes for its first words
+    /// Time until the model's first token
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration::parse)]
     pub first_token: Duration,
-    /// How long it takes for each of the next
+    /// Pause before each further token
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration::parse)]
     pub token_pause: Duration,
-    /// How many there are
+    /// Tokens of each text
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = positive)]
     pub tokens: usize,
     /// Workers: processes on a cluster, instances in this process on the embedded file
@@ -200,17 +203,17 @@ fn backend(text: &str) -> Result<Backend, String> {
     match text {
         "cluster" => Ok(Backend::Cluster),
         "embedded" => Ok(Backend::Embedded),
-        _ => Err("it is `cluster` or `embedded`".to_owned()),
+        _ => Err("expected `cluster` or `embedded`".to_owned()),
     }
 }
 
 fn positive(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "it is a whole number from 1 on".to_owned())
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0 && *rate <= 1e6);
-    rate.ok_or_else(|| "it is a number above 0".to_owned())
+    rate.ok_or_else(|| "expected a number above 0 and at most 1000000".to_owned())
 }
 
 fn sync_interval(text: &str) -> Result<String, String> {

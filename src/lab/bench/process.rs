@@ -1,4 +1,4 @@
-//! Processes of the benchmark's own, which end with it however it goes, and what they use.
+//! Child processes of a benchmark, which never outlive it, and the resources that they use.
 
 use anyhow::Context;
 use std::io::{BufRead, BufReader};
@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts the program in the background, says its pid, and kills it when the benchmark's end of the pipe is gone.
+/// Shell script that starts a program in the background, prints its process id, and kills it when the benchmark's end
+/// of the pipe closes.
 const KEEPER: &str =
     "log=$1; shift; \"$@\" >\"$log\" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait";
 
-/// A process; killed when dropped.
+/// A child process. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -19,14 +20,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Any program, its output in `log`.
+    /// Starts a program. Its output goes to the file `log`.
     pub(super) fn program(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(log)
             .arg(program)
             .args(args)
-            // The terminal's signals are for the benchmark, which ends its servers by itself.
+            // A process group of its own: Ctrl-C in the terminal reaches only the benchmark, which then stops its
+            // servers.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -40,7 +42,7 @@ impl Process {
         Ok(Self { child, pid })
     }
 
-    /// This binary with other arguments; it ends when its standard input does.
+    /// Starts this binary with other arguments. The child stops when its standard input closes.
     pub(super) fn own(args: &[&str]) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find the running binary")?;
         let mut command = Command::new(&binary);
@@ -50,7 +52,7 @@ impl Process {
         Ok(Self { child, pid })
     }
 
-    /// Lets a process of our own end by itself, within `limit`.
+    /// Closes the standard input of a child that runs this binary, and waits up to `limit` until it has stopped.
     pub(super) async fn end(mut self, limit: Duration) {
         self.child.stdin.take();
         let until = Instant::now() + limit;
@@ -64,14 +66,14 @@ impl Process {
     }
 
     pub(super) fn is_running(&self) -> bool {
-        // A zombie still has its folder, but no memory.
+        // A zombie process still has a folder in `/proc`, but no memory.
         Memory::of(self.pid).is_ok()
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The keeper kills its program when its input ends; our own binary is killed at once.
+        // The keeper script kills its program when its input closes. A child that runs this binary is killed directly.
         self.child.stdin.take();
         if self.pid == self.child.id() {
             let _ = self.child.kill();
@@ -83,9 +85,9 @@ impl Drop for Process {
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
-    /// Now (`VmRSS`).
+    /// Current resident memory (`VmRSS`).
     pub(super) resident: u64,
-    /// At most so far (`VmHWM`).
+    /// Peak resident memory (`VmHWM`).
     pub(super) peak: u64,
 }
 
@@ -103,11 +105,11 @@ impl Memory {
     }
 }
 
-/// Processor time that a process has taken so far, in user mode and in the kernel.
+/// Processor time that a process has used so far, in user mode and in the kernel.
 pub(super) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name, the second field, may hold blanks and ends with the last parenthesis.
+    // The second field, the name, may contain blanks. It ends with the last parenthesis of the line.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
     let ticks = ticks(11).zip(ticks(12)).map(|(user, kernel)| user + kernel);
@@ -115,7 +117,7 @@ pub(super) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_micros(ticks * 1_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// Bytes that a process has had written to disks so far.
+/// Bytes that a process has caused to be written to disk so far.
 pub(super) fn written(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/io");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

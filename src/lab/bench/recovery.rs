@@ -1,4 +1,4 @@
-//! `bench recovery`: how long after the death of a worker its turns come to their replies elsewhere.
+//! `bench recovery`: the time from the death of a worker until another worker has replied in its turns.
 
 use super::agent::agent;
 use super::crew::{Crew, Duty, Role};
@@ -12,9 +12,9 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use types::duration::{Text, format};
 
-/// A model that has not answered before its worker is killed.
+/// Latency of a model that never replies before its worker is killed.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// How long the second worker is given to start.
+/// Time that the second worker gets to start.
 const STANDBY: Duration = Duration::from_secs(2);
 
 const COLUMNS: &[Column] = &[
@@ -27,7 +27,7 @@ const COLUMNS: &[Column] = &[
     ("lost", "unanswered"),
 ];
 
-/// Measures it.
+/// Runs the benchmark: kills a worker with turns in flight and measures when another worker replies. Needs a cluster.
 pub async fn run(
     options: &RecoveryOptions,
     settings: &Settings,
@@ -35,8 +35,8 @@ pub async fn run(
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
     if options.site.backend == Backend::Embedded {
-        let hint = "leave --backend out; the embedded file goes on where it was when its process starts again";
-        return Err(Problem::new("recovery needs a second worker, and the embedded file has one process", hint).into());
+        let hint = "omit --backend; with the embedded file, turns resume when the process starts again";
+        return Err(Problem::new("recovery needs a second worker, but only one process can open the embedded file", hint).into());
     }
     let site = Site::prepare(&options.site, settings, env, progress).await?;
     let mut rows = Vec::new();
@@ -48,7 +48,7 @@ pub async fn run(
 }
 
 async fn round(site: &Site, options: &RecoveryOptions, progress: &dyn Progress) -> anyhow::Result<Row> {
-    // Room for all turns in one worker.
+    // The worker needs places for all turns, although one eighth of them is reserved for other models.
     let room = options.turns + options.turns / 4;
     let ground = site.ground(|settings| settings.worker.concurrency = settings.worker.concurrency.max(room)).await?;
     ground.store.put_agent(agent(0, None)?).await?;
@@ -64,7 +64,7 @@ async fn round(site: &Site, options: &RecoveryOptions, progress: &dyn Progress) 
     load.begin_all(progress).await?;
     let second = worker(Duration::ZERO)?;
     tokio::time::sleep(STANDBY).await;
-    progress.tick("the worker is killed");
+    progress.tick("killing the worker");
     let killed = Instant::now();
     drop(stuck);
     let recovered = load.await_all(killed).await?;

@@ -1,5 +1,5 @@
-//! Seeing replies, all of them with one reader: on a cluster by one consumer on the whole out stream, on the embedded
-//! file by a tap on its queue.
+//! Observes replies with one reader for all sessions: on a cluster an ordered consumer of the event stream, on the
+//! embedded file a tap on its queue.
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 use types::event::{EventType, OutEvent};
 
-/// Something published for a turn of the benchmark.
+/// An event of a turn, as seen by the reader.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) turn_id: String,
@@ -26,17 +26,17 @@ pub(super) struct Seen {
     pub(super) at: Instant,
 }
 
-/// What it was.
+/// Kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// The first status: the turn has begun, and asks its model next.
+    /// The first status event: the turn has begun and asks the model next.
     Begun,
     /// The turn's reply.
     Answered,
 }
 
 impl Seen {
-    /// From an event's id, `<session>/<turn>/<key>`; greetings and later statuses are passed over.
+    /// Parses an event's id, `<session>/<turn>/<key>`. Returns `None` for greetings and later statuses.
     fn from_id(id: &str) -> Option<Self> {
         let (_, rest) = id.split_once('/')?;
         let (turn_id, key) = rest.split_once('/')?;
@@ -50,7 +50,7 @@ impl Seen {
     }
 }
 
-/// One consumer on the out stream of a cluster.
+/// Subscribes to the event stream of a cluster. With `begun`, it also reports turns that begin.
 pub(super) async fn subscribe(
     settings: &Settings,
     begun: bool,
@@ -59,7 +59,7 @@ pub(super) async fn subscribe(
     let client = nats::connect(settings).await?;
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
-    // One filter: with two of them nats-server finds a hundred messages a second in a long stream.
+    // One filter only: with two filters, nats-server delivers about a hundred messages per second from a long stream.
     let kind = if begun { "*" } else { EventType::Reply.as_str() };
     let config = pull::OrderedConfig {
         filter_subject: format!("{}.out.*.*.{kind}", settings.namespace),
@@ -74,7 +74,7 @@ pub(super) async fn subscribe(
         while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
             let message = match message {
                 Ok(message) => message,
-                // The consumer goes on where it was.
+                // The ordered consumer resumes at its position by itself.
                 Err(error) => {
                     debug!("replies: {error}");
                     continue;
@@ -91,7 +91,7 @@ pub(super) async fn subscribe(
     Ok(receiver)
 }
 
-/// A queue that tells of each event as soon as it is stored.
+/// A queue that reports each stored event to one watcher. All other calls go to the wrapped queue.
 pub(super) struct Tapped {
     queue: Arc<dyn Queue>,
     seen: Mutex<Option<mpsc::UnboundedSender<Seen>>>,
@@ -102,7 +102,7 @@ impl Tapped {
         Self { queue, seen: Mutex::new(None) }
     }
 
-    /// Replaces an earlier watcher.
+    /// Returns a new watcher, which replaces the previous one.
     pub(super) fn watch(&self) -> mpsc::UnboundedReceiver<Seen> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
@@ -113,7 +113,7 @@ impl Tapped {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = &*seen else { return };
         for seen in ids.filter_map(|id| Seen::from_id(&id)) {
-            // Nobody watches any more.
+            // Sending fails only if the watcher was dropped.
             let _ = sender.send(seen);
         }
     }

@@ -1,34 +1,34 @@
-//! What a benchmark found, for people and for programs.
+//! The report of a benchmark, as a table and as JSON.
 
 use super::conditions::Conditions;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A column of the table: its heading, and the row's field.
+/// A column of the table: heading, and name of the row's field.
 pub type Column = (&'static str, &'static str);
 
-/// One measurement: what was asked and what came of it.
+/// One measurement: the parameters and the figures by name.
 pub type Row = Map<String, Value>;
 
-/// All measurements of one command.
+/// All measurements of one command. Serializes to the JSON that `--json` prints.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Under which conditions they were made.
+    /// Conditions of the measurements.
     pub environment: Conditions,
     /// The measurements.
     pub rows: Vec<Row>,
-    /// The fields that the table shows.
+    /// Columns of the table.
     #[serde(skip)]
     pub columns: &'static [Column],
 }
 
 impl Report {
-    /// The environment as lines of text.
+    /// The conditions as lines of text.
     pub fn conditions(&self) -> Vec<String> {
         self.environment.lines()
     }
 
-    /// What the table shows of a row.
+    /// The cells of a row in the table, in the order of the columns.
     pub fn cells(&self, row: &Row) -> Vec<String> {
         self.columns.iter().map(|(_, field)| cell(row.get(*field))).collect()
     }
@@ -43,7 +43,7 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// A number with about three digits that count.
+/// Formats a number with about three significant digits.
 fn figure(number: f64) -> String {
     match number.abs() {
         large if large >= 100.0 => format!("{number:.0}"),
@@ -52,12 +52,12 @@ fn figure(number: f64) -> String {
     }
 }
 
-/// Three digits after the point are all that a figure is good for.
+/// Rounds to three digits after the decimal point.
 pub(super) fn rounded(number: f64) -> Value {
     Value::from((number * 1_000.0).round() / 1_000.0)
 }
 
-/// Bytes as MiB.
+/// Converts bytes to MiB.
 pub(super) fn mib(bytes: u64) -> Value {
     rounded(bytes as f64 / (1024.0 * 1024.0))
 }

@@ -1,4 +1,4 @@
-//! nats-server and mongod of the benchmark's own.
+//! Starts nats-server and mongod for a benchmark.
 
 use super::Problem;
 use super::conditions::memory_gib;
@@ -12,10 +12,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to start.
+/// Time limit for a server to start.
 const START: Duration = Duration::from_secs(60);
 
-/// The servers' addresses, and those of them that are the benchmark's own.
+/// The servers' addresses, and the processes of those that the benchmark started.
 pub(super) struct Servers {
     pub(super) nats_url: String,
     pub(super) mongodb_uri: String,
@@ -24,7 +24,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts what the options do not name.
+    /// Starts each server that the options do not name, with its data in `dir`.
     pub(super) async fn start(options: &SiteOptions, env: &Environment, dir: &Path) -> anyhow::Result<Self> {
         let (nats_url, nats) = match &options.nats {
             Some(url) => (url.clone(), None),
@@ -59,12 +59,13 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     let (data, port_text) = (data.display().to_string(), port.to_string());
     let args =
         ["--replSet", "rs0", "--dbpath", &data, "--port", &port_text, "--bind_ip", "127.0.0.1", "--nounixsocket"];
-    // Half of the memory is its own default; here load, data in memory and others need room, too.
+    // By default mongod takes half of the memory for its cache. The load, the workers and the page cache need memory,
+    // too.
     let gib = (memory_gib() / 4).max(1).to_string();
     let cache = ["--wiredTigerCacheSizeGB", gib.as_str()];
-    // Expired turns go within seconds, so that growth can be measured within minutes.
+    // mongod removes expired turns every five seconds, so that growth can be measured within minutes.
     let expiry = ["--setParameter", "ttlMonitorSleepSecs=5"];
-    // As docs/operations.md advises.
+    // As docs/operations.md recommends.
     let window = format!("{HISTORY_WINDOW}=0");
     let history = ["--setParameter", window.as_str()];
     let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).chain(history).map(str::to_owned).collect();
@@ -75,7 +76,7 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     Ok((uri, Some(process)))
 }
 
-/// Makes a replica set of one node, and waits until it takes writes.
+/// Creates a replica set with one node, and waits until it accepts writes.
 async fn initiate(uri: &str, port: u16) -> anyhow::Result<()> {
     let admin = mongodb::Client::with_uri_str(uri).await?.database("admin");
     let members = [doc! {"_id": 0, "host": format!("127.0.0.1:{port}")}];
@@ -91,14 +92,15 @@ async fn initiate(uri: &str, port: u16) -> anyhow::Result<()> {
     }
 }
 
-/// By variable, else on the PATH, else among the pinned builds of the tests.
+/// Finds a server's binary: by the environment variable, then on the PATH, then in `target/servers`, where the tests
+/// keep pinned builds.
 fn find(program: &str, variable: &str, flag: &str, env: &Environment) -> anyhow::Result<PathBuf> {
     if let Some(path) = env.get(variable).map(PathBuf::from) {
         let hint = format!("set {variable} to the program, or leave it empty");
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(Problem::new(format!("{variable} = {} is no file", path.display()), hint).into())
+            Err(Problem::new(format!("{variable} = {} is not a file", path.display()), hint).into())
         };
     }
     let on_path = env.get("PATH").into_iter().flat_map(|path| std::env::split_paths(path).collect::<Vec<_>>());
@@ -113,9 +115,9 @@ fn find(program: &str, variable: &str, flag: &str, env: &Environment) -> anyhow:
         return Ok(path);
     }
     let hint = format!(
-        "install it, or set {variable}, or name a running one with {flag}; in a checkout `tests/run` puts a pinned build into target/servers; `--backend embedded` needs no servers"
+        "install it, set {variable} to its path, or name a running server with {flag}; in a checkout, `tests/run` downloads a pinned build to target/servers; `--backend embedded` needs no servers"
     );
-    Err(Problem::new(format!("there is no {program} to start"), hint).into())
+    Err(Problem::new(format!("cannot find {program}"), hint).into())
 }
 
 fn free_port() -> anyhow::Result<u16> {
@@ -129,7 +131,7 @@ fn await_port(port: u16, process: &Process, binary: &Path, log: &Path) -> anyhow
             let said = std::fs::read_to_string(log).unwrap_or_default();
             let tail: Vec<&str> = said.lines().rev().take(5).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();
-            anyhow::bail!("{} does not start:\n{}", binary.display(), tail.join("\n"));
+            anyhow::bail!("{} failed to start; the end of its log:\n{}", binary.display(), tail.join("\n"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

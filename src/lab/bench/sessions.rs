@@ -1,4 +1,5 @@
-//! `bench sessions`: what idle sessions cost, what a turn writes, and what stays behind when retention is on.
+//! `bench sessions`: memory and disk space of idle sessions, bytes that a turn writes, and growth of the data under
+//! retention.
 
 use super::Progress;
 use super::agent::agent;
@@ -14,15 +15,15 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use types::duration::{Text, format};
 
-/// Users while bytes and growth are measured.
+/// Users while written bytes are measured.
 const USERS: usize = 64;
-/// Sessions of which the growth is measured: few, so that their histories are full soon.
+/// Sessions whose growth is measured. Few, so that their histories soon reach the maximum length.
 const GROWING: usize = 100;
-/// Turns after which a history is full.
+/// Turns after which a history has its maximum length.
 const FULL: usize = 60;
-/// How long after the last turn its traces have expired: the servers look every few seconds.
+/// Time after the retention until turns and events are gone: the servers remove expired data periodically.
 const EXPIRY: Duration = Duration::from_secs(75);
-/// How long writes are measured.
+/// How long written bytes are measured.
 const WRITING: Duration = Duration::from_secs(20);
 
 const COLUMNS: &[Column] = &[
@@ -36,7 +37,7 @@ const COLUMNS: &[Column] = &[
     ("on disk B/1000 turns", "disk_growth_bytes_per_1000_turns"),
 ];
 
-/// Measures it.
+/// Runs the benchmark, first with idle sessions, then with sessions that grow.
 pub async fn run(
     options: &SessionsOptions,
     settings: &Settings,
@@ -66,13 +67,13 @@ fn duty() -> Duty {
     Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false }
 }
 
-/// Many sessions that had one turn; then what further turns write.
+/// Measures many sessions with one turn each, then the bytes that further turns write.
 async fn idle(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<Row> {
     let ground = site.ground(|_| ()).await?;
     ground.store.put_agent(agent(0, None)?).await?;
     let mut load = Load::new(&ground, options.sessions, false).await?;
     let crew = Crew::start(&ground, &duty(), 1, site.dir())?;
-    // What the first turns allocate is no session's.
+    // The first turns allocate caches and connections, which do not count as memory of a session.
     load.fill(FILLING.min(options.sessions), FILLING, progress).await?;
     let (memory, begun) = (crew.memory()?, std::time::Instant::now());
     progress.phase(&format!("sessions: {} with one turn each", options.sessions));
@@ -81,7 +82,7 @@ async fn idle(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -
     tokio::time::sleep(Duration::from_secs(2)).await;
     let grown = crew.memory()?.resident.saturating_sub(memory.resident);
     let (size, count) = (Size::of(&ground).await?, options.sessions as f64);
-    progress.phase("sessions: what turns write");
+    progress.phase("sessions: measuring the bytes that turns write");
     let before = bytes_written(site)?;
     let measured = load.run(Arrivals::Closed(USERS), Duration::ZERO, WRITING, progress).await?;
     let after = bytes_written(site)?;
@@ -103,7 +104,7 @@ async fn idle(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -
     Ok(fields(row))
 }
 
-/// How much more is there after more turns, once what may expire has expired.
+/// Measures how much the data has grown after further turns, once expired data is removed.
 async fn growth(site: &Site, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<Row> {
     let keep = |settings: &mut Settings| {
         settings.retention.turns = Text(options.retention);
@@ -140,13 +141,14 @@ async fn growth(site: &Site, options: &SessionsOptions, progress: &dyn Progress)
 }
 
 async fn expire(ground: &Ground, options: &SessionsOptions, progress: &dyn Progress) -> anyhow::Result<()> {
-    progress.phase("sessions: waiting for what expires");
+    progress.phase("sessions: waiting until turns and events have expired");
     tokio::time::sleep(options.retention + EXPIRY).await;
     ground.store.prune().await?;
     Ok(())
 }
 
-/// Bytes written to disks so far by the servers, or by this process; nothing of servers that were given.
+/// Bytes written to disk so far: by the servers that the benchmark started, or by this process on the embedded backend.
+/// Empty unless the benchmark started both servers.
 fn bytes_written(site: &Site) -> anyhow::Result<std::collections::BTreeMap<&'static str, u64>> {
     let of = |process: &Option<Process>| process.as_ref().map(|process| written(process.pid())).transpose();
     let Some(servers) = &site.servers else {

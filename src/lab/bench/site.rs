@@ -1,4 +1,4 @@
-//! Where measurements are made: the servers of one command, and a namespace of its own for each measurement.
+//! The servers of one command, and a fresh namespace for each measurement.
 
 use super::conditions::Conditions;
 use super::options::SiteOptions;
@@ -23,7 +23,7 @@ use storage::store::Store;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// Messages that may wait in one session: a benchmark floods one on purpose.
+/// Value of `lane.max_depth`: a benchmark floods one session on purpose.
 const LANE_DEPTH: u64 = 100_000;
 
 /// The servers of one command, or a folder for embedded files.
@@ -32,12 +32,12 @@ pub(super) struct Site {
     pub(super) servers: Option<Servers>,
     settings: Settings,
     grounds: AtomicU32,
-    /// Dropped last: the servers write into it.
+    /// Declared last, so that it is dropped after the servers that write to it.
     dir: TempDir,
 }
 
 impl Site {
-    /// Starts the servers that are wanted.
+    /// Starts the servers that the options do not name, and reads the conditions.
     pub(super) async fn prepare(
         options: &SiteOptions,
         settings: &Settings,
@@ -48,14 +48,14 @@ impl Site {
         let dir = tempfile::Builder::new().prefix("turnwheel-bench-").tempdir_in(&parent);
         let dir = dir.map_err(|error| {
             Problem::new(
-                format!("cannot make a folder in {}: {error}", parent.display()),
-                "name another one with --dir",
+                format!("cannot create a folder in {}: {error}", parent.display()),
+                "name another folder with --dir",
             )
         })?;
         let servers = match options.backend {
             Backend::Embedded if options.nats.is_some() || options.mongodb.is_some() => {
-                let hint = "leave --nats and --mongodb out, or --backend embedded";
-                return Err(Problem::new("the embedded backend has no servers", hint).into());
+                let hint = "omit --nats and --mongodb, or omit --backend embedded";
+                return Err(Problem::new("the embedded backend does not use NATS or MongoDB", hint).into());
             }
             Backend::Embedded => None,
             Backend::Cluster => {
@@ -67,7 +67,7 @@ impl Site {
         settings.lane.max_depth = settings.lane.max_depth.max(LANE_DEPTH);
         if let Some(servers) = &servers {
             if servers.nats.is_some() {
-                // The benchmark's own server knows no credentials.
+                // The server that the benchmark started has no credentials.
                 settings.nats = config::Nats::default();
             }
             settings.nats.url.clone_from(&servers.nats_url);
@@ -77,10 +77,10 @@ impl Site {
         Ok(Self { conditions, servers, settings, grounds: AtomicU32::new(0), dir })
     }
 
-    /// A fresh namespace, database or file, whose settings `adjust` may change.
+    /// Opens a fresh namespace and database, or a fresh file. `adjust` may change the settings first.
     pub(super) async fn ground(&self, adjust: impl FnOnce(&mut Settings)) -> anyhow::Result<Ground> {
         let number = self.grounds.fetch_add(1, Ordering::Relaxed);
-        // Given servers may be shared with another run.
+        // Another benchmark may use the same servers, so the name contains the process id.
         let name = format!("bench{:x}x{number}", std::process::id());
         let mut settings = self.settings.clone();
         settings.namespace.clone_from(&name);
@@ -99,7 +99,7 @@ impl Site {
     }
 }
 
-/// Queue and store of one measurement, with nothing in them.
+/// Empty queue and store for one measurement.
 pub(super) struct Ground {
     pub(super) settings: Settings,
     pub(super) queue: Arc<dyn Queue>,
@@ -130,18 +130,18 @@ impl Ground {
         Ok(Self { settings, queue, store, file, tap, tasks })
     }
 
-    /// Waits until what was written in bulk is where it stays: a server that has just been filled writes it to its files for a
-    /// minute, which is not what is measured next.
+    /// Waits until MongoDB has synced its files. After a bulk write mongod writes to its files for up to a minute,
+    /// which would disturb the next measurement.
     pub(super) async fn settle(&self, progress: &dyn Progress) -> anyhow::Result<()> {
         if self.settings.backend == Backend::Cluster {
-            progress.tick("waiting for MongoDB's files");
+            progress.tick("waiting until MongoDB has synced its files");
             let client = client(&self.settings).await?;
             client.database("admin").run_command(doc! {"fsync": 1}).await.context("MongoDB cannot sync its files")?;
         }
         Ok(())
     }
 
-    /// What is published from now on: replies, and turns that begin if `begun`.
+    /// Watches for replies from now on, and with `begun` also for turns that begin.
     pub(super) async fn watch(&self, begun: bool) -> anyhow::Result<mpsc::UnboundedReceiver<Seen>> {
         match &self.tap {
             Some(tap) => Ok(tap.watch()),
@@ -149,12 +149,12 @@ impl Ground {
         }
     }
 
-    /// Leaves nothing behind on servers that were given.
+    /// Deletes the streams and the database, or the embedded file.
     pub(super) async fn close(self) -> anyhow::Result<()> {
         self.tasks.shutdown(Duration::from_secs(5)).await;
         if self.settings.backend == Backend::Embedded {
             drop((self.queue, self.store, self.file, self.tap));
-            // It may have grown large.
+            // The file may be large, and the folder of the site exists until the command ends.
             return std::fs::remove_dir_all(&self.settings.data_dir).context("cannot remove the embedded file");
         }
         let jetstream = async_nats::jetstream::new(nats::connect(&self.settings).await?);

@@ -1,22 +1,22 @@
-//! How much queue and store hold.
+//! Size of the data in queue and store.
 
 use super::site::Ground;
 use base::config::Backend;
 use bson::{Bson, Document, doc};
 use cluster::nats;
 
-/// See the module.
+/// Bytes in queue and store. On the embedded backend all data is in one file, so all fields except `streams` have the
+/// file's size.
 pub(super) struct Size {
-    /// The sessions.
+    /// Documents of the sessions.
     pub(super) sessions: u64,
-    /// Everything, as data.
+    /// All data: documents, indexes and streams.
     pub(super) all: u64,
-    /// The documents in the store, without the indexes, whose files grow when the server takes its time to write them; on the
-    /// embedded file, where all is one, everything.
+    /// All documents of the store. Indexes are excluded, because mongod extends their files at arbitrary times.
     pub(super) documents: u64,
-    /// The streams' part of everything; on the embedded file, where all is one, nothing.
+    /// The streams; 0 on the embedded backend.
     pub(super) streams: u64,
-    /// Everything, as files.
+    /// All data as files on disk.
     pub(super) disk: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Sessions as the commit of a first turn leaves them, written without that turn: many in little time.
+//! Writes sessions in the state after a first turn without running the turn, to create many of them fast.
 
 use super::Progress;
 use super::agent::AGENT;
@@ -14,26 +14,27 @@ use types::timer::NewTimer;
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, TurnRecord};
 
-/// Sessions written at once: so many fill the groups that the store takes.
+/// Concurrent writes: enough to fill the groups in which the store writes.
 const AT_ONCE: usize = 1_024;
-/// How long their lanes are held at most.
+/// Duration of the lease under which a session is written.
 const LEASE: Duration = Duration::from_secs(60);
-/// The id of the turn that there was not.
+/// Id of the turn that each session claims to have had.
 pub(super) const TURN: &str = "arm";
 
-/// Writes them.
+/// Writes sessions to the store.
 pub(super) struct Stored {
     pub(super) store: Arc<dyn Store>,
-    /// The agent's that they are with.
+    /// Hash of the sessions' agent.
     pub(super) agent_hash: String,
-    /// When the stream was made.
+    /// Creation time of the jobs stream.
     pub(super) stream: Timestamp,
-    /// The job that each of them has handled.
+    /// Stream sequence of the job that each session has processed.
     pub(super) last_seq: u64,
 }
 
 impl Stored {
-    /// Writes a session for each number, with the timer that `timer` has for it by its id and place.
+    /// Writes a session for each number, named by `name` and with a history if `words` is true. `timer` returns the
+    /// session's timer by its id and its place in the range.
     pub(super) async fn write(
         &self,
         numbers: std::ops::Range<usize>,
@@ -77,7 +78,7 @@ impl Stored {
         };
         let granted = match self.store.acquire(acquire).await? {
             Acquired::Granted(grant) => grant,
-            other => anyhow::bail!("session {session_id} is not free: {other:?}"),
+            other => anyhow::bail!("cannot acquire session {session_id}: {other:?}"),
         };
         let commit = Commit {
             session_id: session_id.clone(),

@@ -1,4 +1,4 @@
-//! `bench timers`: arming many timers, and how late they fire while many others wait.
+//! `bench timers`: the rate at which timers are armed, and how late they fire while many others are armed.
 
 use super::agent::agent;
 use super::crew::{Crew, Duty, Role};
@@ -22,21 +22,21 @@ use types::timer::{NewTimer, timer_id};
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// When timers are due that must not fire.
+/// Delay of timers that must not fire during the benchmark.
 const FAR: Duration = Duration::from_secs(86_400);
-/// How long before the first of them is due the last timer that fires is armed: a sweep looks ten seconds ahead.
+/// Time between the last arming and the first due time. A sweep of the scheduler looks ten seconds ahead.
 const LEAD: Duration = Duration::from_secs(12);
-/// How long after the last one's due time the rest is awaited.
+/// How long to wait for late timers after the last due time.
 const LATE: Duration = Duration::from_secs(120);
-/// While the leader is killed, so many are due each second.
+/// Timers due per second while the leader is killed.
 const TAKEOVER_RATE: usize = 200;
-/// For so many seconds.
+/// For how many seconds such timers are due.
 const TAKEOVER_SECONDS: usize = 20;
-/// And it is killed after so long.
+/// Time from the first due timer until the leader is killed.
 const TAKEOVER_KILL: Duration = Duration::from_secs(5);
-/// So many that are armed are a bulk to the server.
+/// From this number of armed timers on, the benchmark waits until the server has synced its files.
 const BULK: usize = 10_000;
-/// The job that the arming stands for.
+/// Stream sequence of the job that armed the timers.
 const ARMED: u64 = 1;
 
 const COLUMNS: &[Column] = &[
@@ -53,7 +53,7 @@ const COLUMNS: &[Column] = &[
     ("lost", "unfired"),
 ];
 
-/// Measures every combination that is asked for.
+/// Runs the benchmark: one row for each combination of pending timers and rate.
 pub async fn run(
     options: &TimersOptions,
     settings: &Settings,
@@ -78,16 +78,16 @@ struct Bench<'a> {
     rate: usize,
 }
 
-/// Timers that are to fire.
+/// Timers that fire during the measurement.
 struct Volley {
-    /// Numbers of their sessions.
+    /// Number range of their sessions.
     sessions: std::ops::Range<usize>,
     rate: usize,
-    /// When the first one is due.
+    /// Due time of the first timer.
     begins: Instant,
 }
 
-/// What a volley came to.
+/// Figures of a volley.
 struct Fired {
     late: Latencies,
     early: usize,
@@ -109,7 +109,7 @@ impl Bench<'_> {
         let crew = |role, count| Crew::start(&ground, &duty(role), count, self.site.dir());
         let workers = crew(Role::Worker, self.options.workers)?;
         let leader = crew(Role::Scheduler, 1)?;
-        progress.phase(&format!("timers: {} due each second for {} s", self.rate, self.options.seconds));
+        progress.phase(&format!("timers: {} due per second for {} s", self.rate, self.options.seconds));
         let count = self.rate * self.options.seconds;
         let volley = arming.volley(self.pending, count, self.rate, armed_per_s, progress).await?;
         let fired = volley.fire(&ground, progress).await?;
@@ -118,7 +118,7 @@ impl Bench<'_> {
         let takeover = if self.options.no_takeover || ground.settings.backend == Backend::Embedded {
             None
         } else {
-            progress.phase("timers: the leading scheduler is killed");
+            progress.phase("timers: killing the leading scheduler");
             let standby = crew(Role::Scheduler, 1)?;
             let (first, count) = (self.pending + count, TAKEOVER_RATE * TAKEOVER_SECONDS);
             let volley = arming.volley(first, count, TAKEOVER_RATE, armed_per_s, progress).await?;
@@ -160,7 +160,7 @@ impl Bench<'_> {
     }
 }
 
-/// Arms timers as the commit of a turn does.
+/// Arms timers in the way the commit of a turn does.
 struct Arming {
     sessions: Stored,
 }
@@ -170,18 +170,18 @@ impl Arming {
         let agent = agent(0, None)?;
         let agent_hash = agent.hash.clone();
         ground.store.put_agent(agent).await?;
-        // Takes the stream's first sequence, which every session has handled.
+        // Occupies the first sequence of the stream, so that every session can have processed it.
         let job = Job { session_id: "nobody".to_owned(), job_id: "first".to_owned(), body: JobBody::Wake };
         let publish = Publish { session_id: job.session_id.clone(), msg_id: None, payload: job.encode() };
         let seq = ground.queue.publish(publish).await?.seq;
         if seq != ARMED {
-            return Err(Problem::new(format!("the first job has sequence {seq}"), "run it again").into());
+            return Err(Problem::new(format!("the first job has sequence {seq}, expected {ARMED}"), "run the benchmark again").into());
         }
         let stream = ground.queue.stream().await?.made;
         Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, stream, last_seq: ARMED } })
     }
 
-    /// One timer in each session, due after `delay` of its place.
+    /// Arms one timer in each session. `delay` returns the delay by the session's place in the range.
     async fn arm(
         &self,
         sessions: std::ops::Range<usize>,
@@ -201,7 +201,7 @@ impl Arming {
         self.sessions.write(sessions, (session, false), timer, ("armed", progress)).await
     }
 
-    /// Arms `count` timers from session `first` on, which are due `rate` a second as soon as all are armed.
+    /// Arms `count` timers from session `first` on. They become due at `rate` per second, once all are armed.
     async fn volley(
         &self,
         first: usize,
@@ -225,13 +225,13 @@ fn session(number: usize) -> String {
     format!("s{number}")
 }
 
-/// The id of the turn in which a session's timer fires.
+/// Id of the turn in which a session's timer fires.
 fn firing(number: usize) -> String {
     format!("{}-1", timer_id(&session(number), TURN, 0))
 }
 
 impl Volley {
-    /// Awaits the turns of all timers, and reads how late they began.
+    /// Waits for the turns of all timers, and reads from their records how late they began.
     async fn fire(self, ground: &Ground, progress: &dyn Progress) -> anyhow::Result<Fired> {
         let mut seen = ground.watch(false).await?;
         let mut waiting: HashSet<String> = self.sessions.clone().map(firing).collect();
@@ -246,7 +246,7 @@ impl Volley {
             }
             progress.tick(&format!("{} of {total} fired", total - waiting.len()));
         }
-        // The last replies are seen before their turns are committed.
+        // A reply arrives before its turn is committed.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let mut fired = Fired { late: Latencies::new()?, early: 0, unfired: 0 };
         let turn = |number: usize| {

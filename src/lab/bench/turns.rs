@@ -1,4 +1,4 @@
-//! `bench turns`: turns a second, and how long from a message to its reply.
+//! `bench turns`: turns per second, and latency from message to reply.
 
 use super::agent::{self, agent};
 use super::crew::{Crew, Duty, Role};
@@ -19,9 +19,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use types::duration::{Text, format};
 
-/// Sessions that have a turn before it is measured; more are written without one, and read by whoever gets their messages.
+/// Number of sessions that get a real turn before the measurement. Further sessions are only written to the store, so a
+/// worker reads them with their first message.
 const TURNED: usize = 10_000;
-/// Users at once when the floor of an open loop is measured.
+/// Users for the floor of an open loop.
 const FLOOR_USERS: usize = 256;
 
 const COLUMNS: &[Column] = &[
@@ -42,7 +43,7 @@ const COLUMNS: &[Column] = &[
     ("hot/s", "hot_turns_per_s"),
 ];
 
-/// Measures every combination that is asked for.
+/// Runs the benchmark: one row for each combination of actions and load.
 pub async fn run(
     options: &TurnsOptions,
     settings: &Settings,
@@ -67,7 +68,7 @@ pub async fn run(
     Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
 }
 
-/// One row.
+/// One row of the benchmark.
 struct Bench<'a> {
     site: &'a Site,
     options: &'a TurnsOptions,
@@ -88,7 +89,8 @@ impl Bench<'_> {
         let seconds = Duration::from_secs(self.options.seconds);
         match &mut floor {
             None => engine.span(seconds, progress).await?,
-            // The machine's speed drifts: what is compared takes turns, and each has as much of the beginning as of the end.
+            // The speed of the machine drifts. Engine and floor take turns, so that each has an equal share of early
+            // and late time.
             Some(floor) => {
                 engine.span(seconds / 2, progress).await?;
                 progress.phase(&format!("floor: {}", self.described()));
@@ -108,8 +110,8 @@ impl Bench<'_> {
         if let Some(floor) = floor {
             let floor = floor.end(("floor_us_per_turn", &mut row)).await?;
             if floor.turns == 0 {
-                let hint = "measure for longer with --seconds, or leave the floor out with --no-floor";
-                return Err(Problem::new("the floor came to no turn within the time", hint).into());
+                let hint = "measure longer with --seconds, or skip the floor with --no-floor";
+                return Err(Problem::new("the floor finished no turn within the measured time", hint).into());
             }
             row.insert("floor_turns_per_s".into(), rounded(floor.rate()));
             row.insert("floor_p50_ms".into(), rounded(floor.latencies.quantile(0.5)));
@@ -119,7 +121,7 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// The engine or the floor, ready to be measured on a ground of its own.
+    /// Prepares the engine or the floor for the measurement, on a ground of its own.
     async fn side(&self, role: Role, progress: &dyn Progress) -> anyhow::Result<Side<'_>> {
         let options = self.options;
         let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
@@ -147,7 +149,7 @@ impl Bench<'_> {
         Ok(Side { site: self.site, ground, load, crew, arrivals, warm_up, used, measured: None })
     }
 
-    /// At least four for each user, so that users do not wait for each other's sessions.
+    /// Number of sessions: at least four per user, so that users rarely wait for each other's sessions.
     fn sessions(&self) -> usize {
         let users = if let Arrivals::Closed(users) = self.arrivals { users } else { FLOOR_USERS };
         if self.options.hot { 1 } else { self.options.sessions.max(4 * users) }
@@ -161,7 +163,7 @@ impl Bench<'_> {
         };
         let beside = match self.options.hot_users {
             0 => String::new(),
-            users => format!(", {users} users of one hot session beside them"),
+            users => format!(", plus {users} users of one hot session"),
         };
         format!("{load}, {} actions, {lanes}{beside}", self.actions)
     }
@@ -196,7 +198,7 @@ impl Bench<'_> {
     }
 }
 
-/// One of the two that are compared.
+/// One side of the comparison: the engine or the floor.
 struct Side<'a> {
     site: &'a Site,
     ground: Ground,
@@ -209,7 +211,7 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Measures for so long, beside what was measured before.
+    /// Measures for `time` and adds the figures to those of earlier spans.
     async fn span(&mut self, time: Duration, progress: &dyn Progress) -> anyhow::Result<()> {
         let before = Usage::so_far(self.site, &self.crew)?;
         let measured = self.load.run(self.arrivals, self.warm_up, time, progress).await?;
@@ -221,7 +223,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Ends it, and puts the processor time for each turn into the row under the name.
+    /// Stops the side. Adds the processor time per turn to the row under `name`, and returns the figures.
     async fn end(self, (name, row): (&str, &mut Row)) -> anyhow::Result<Measured> {
         let measured = self.measured.context("nothing was measured")?;
         self.used.put(measured.answered, name, row);
@@ -231,7 +233,7 @@ impl Side<'_> {
     }
 }
 
-/// An API that answers at once.
+/// Starts an HTTP API that responds immediately. Returns its base URL.
 async fn stand_in(tasks: &Tasks) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);

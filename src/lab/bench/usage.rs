@@ -1,5 +1,4 @@
-//! Processor time of everyone who takes part in a measurement: on a machine that is shared with others it drifts less than
-//! turns a second.
+//! Processor time of all processes in a measurement. On a shared machine it varies less than throughput does.
 
 use super::crew::Crew;
 use super::process::{Process, processor_time};
@@ -8,14 +7,14 @@ use super::site::Site;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Processor time by the name of whoever took it.
+/// Processor time by process group: workers, servers and load.
 #[derive(Default)]
 pub(super) struct Usage {
     taken: Vec<(&'static str, Duration)>,
 }
 
 impl Usage {
-    /// What was taken so far by the crew, by servers of the benchmark's own and by the benchmark itself.
+    /// Reads the processor time so far of the crew, of the servers that the benchmark started, and of this process.
     pub(super) fn so_far(site: &Site, crew: &Crew) -> anyhow::Result<Self> {
         let of = |pids: Vec<u32>| pids.into_iter().map(processor_time).sum::<anyhow::Result<Duration>>();
         let pid = |process: Option<&Process>| process.map(Process::pid).into_iter().collect();
@@ -31,7 +30,7 @@ impl Usage {
         Ok(Self { taken })
     }
 
-    /// Adds what was taken from `before` to `after`.
+    /// Adds the time used between `before` and `after`.
     pub(super) fn add(&mut self, before: &Self, after: &Self) {
         if self.taken.is_empty() {
             self.taken = after.taken.iter().map(|(name, _)| (*name, Duration::ZERO)).collect();
@@ -41,7 +40,8 @@ impl Usage {
         }
     }
 
-    /// Puts what each took into a row under `name`, and all together beside it, in microseconds for each of `turns`.
+    /// Adds the time of each group to a row as the object `name`, and the sum as `<name>_all`, in microseconds per
+    /// turn.
     pub(super) fn put(&self, turns: u64, name: &str, row: &mut Row) {
         if turns == 0 {
             return;

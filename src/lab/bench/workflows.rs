@@ -1,4 +1,4 @@
-//! `bench workflows`: stages a second and what they leave behind, in one long pipeline and in many short ones.
+//! `bench workflows`: stages per second and stored bytes per stage, in one long pipeline and in many short ones.
 
 use super::Progress;
 use super::crew::{Crew, Duty, Role};
@@ -19,15 +19,15 @@ use types::duration::Text;
 use types::run::{RunRecord, RunStatus};
 use types::timestamp::Timestamp;
 
-/// The agent of every stage.
+/// Id of the agent of every stage.
 const AGENT: &str = "stage";
-/// The workflow.
+/// Id of the workflow.
 const WORKFLOW: &str = "bench";
-/// How many runs are asked for at once.
+/// Concurrent requests to start runs.
 const ASKERS: usize = 64;
-/// How often the end of a run is looked for.
+/// Poll interval for the end of a run.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest that one run may take.
+/// Time limit for one run.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const COLUMNS: &[Column] = &[
@@ -41,7 +41,7 @@ const COLUMNS: &[Column] = &[
     ("events B/stage", "event_bytes_per_stage"),
 ];
 
-/// Measures it.
+/// Runs the benchmark: one row for each pipeline length, and one for the short runs.
 pub async fn run(
     options: &WorkflowsOptions,
     settings: &Settings,
@@ -71,7 +71,7 @@ async fn row(
     ground.store.put_workflow(WorkflowRecord::from_document(pipeline(stages), Timestamp::from_millis(0))?).await?;
     let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
     let crew = Crew::start(&ground, &duty, options.workers, site.dir())?;
-    // Connections, caches and the first pages are no stage's.
+    // The first run opens connections and fills caches, so it is not measured.
     ended(&ground, &asked_for(&ground, 1).await?, progress).await?;
     let (before, usage) = (Size::of(&ground).await?, Usage::so_far(site, &crew)?);
     let begun = Instant::now();
@@ -104,7 +104,7 @@ async fn row(
     Ok(row)
 }
 
-/// An agent whose model answers at once.
+/// An agent whose model replies immediately.
 fn agent() -> Value {
     let answer = "这一步已经完成：The plan is checked, and the next stage can go on with it.";
     json!({ "id": AGENT, "model": "offline", "system_prompt": "Go on.",
@@ -133,10 +133,10 @@ async fn asked_for(ground: &Ground, runs: usize) -> anyhow::Result<Vec<String>> 
 async fn ended(ground: &Ground, runs: &[String], progress: &dyn Progress) -> anyhow::Result<()> {
     for (number, run_id) in runs.iter().enumerate() {
         let ended = tokio::time::timeout(PATIENCE, end(ground, run_id)).await;
-        let run = ended.with_context(|| format!("run {run_id} does not end"))??;
+        let run = ended.with_context(|| format!("run {run_id} has not ended within the time limit"))??;
         if run.status != RunStatus::Completed {
             let why = run.error.map_or_else(|| run.status.as_str().to_owned(), |error| error.to_string());
-            bail!("run {run_id} has no output: {why}");
+            bail!("run {run_id} failed: {why}");
         }
         progress.tick(&format!("{} of {} runs", number + 1, runs.len()));
     }

@@ -1,26 +1,26 @@
-//! The agents of a run: one that answers message by message, one that follows up by timers, one that merges messages.
+//! The agents of a run: one with a turn for each message, one with follow-up timers, one that merges messages.
 
 use super::talk::GREETING;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The timers of [`Manner::Timed`]: what is said after a while, and what is called a little later.
+/// Name and delay of the timers of [`Manner::Timed`]. The first sends a message, the second calls an action.
 pub(super) const TIMERS: [(&str, Duration); 2] =
     [("nudge", Duration::from_millis(1_500)), ("follow_up", Duration::from_millis(2_500))];
 
-/// What the first timer says.
+/// Text of the first timer.
 pub(super) const NUDGE: &str = "Are you still there?";
 
-/// How an agent treats its sessions.
+/// How an agent treats the messages of its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Manner {
     /// One turn for each message.
     Plain,
-    /// The same, with follow-ups.
+    /// One turn for each message, and follow-up timers.
     Timed,
-    /// Messages that wait become one turn.
+    /// One turn for all waiting messages.
     Merging,
 }
 
@@ -36,7 +36,7 @@ impl Manner {
         }
     }
 
-    /// The agent's file, for actions served at `api`.
+    /// The agent file. `api` is the base URL of its actions.
     pub(super) fn document(self, api: &str) -> Value {
         let tagged = json!({"type": "object", "properties": {"tag": {"type": "string"}}, "required": ["tag"]});
         let mut agent = json!({

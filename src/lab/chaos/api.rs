@@ -1,5 +1,5 @@
-//! What the actions of a run call: an API that honours idempotency keys, as an action that must not happen twice has to,
-//! and remembers every call. Some calls are turned away at first, of some the answer gets lost after the effect.
+//! The HTTP API behind the actions of a run. It honours idempotency keys and records every call. It refuses some calls
+//! at first, and loses the response to others after their effect.
 
 use super::facts::Call;
 use super::talk::{Target, fate};
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// See the module. Cheap to clone.
+/// The API's state, shared by its clones.
 #[derive(Clone, Default)]
 pub(super) struct Api {
     memory: Arc<Mutex<Memory>>,
@@ -23,7 +23,7 @@ pub(super) struct Api {
 #[derive(Default)]
 struct Memory {
     calls: Vec<Call>,
-    /// How often a key came, and what its effect is known by.
+    /// By idempotency key: number of calls, and the receipt of the effect.
     keys: HashMap<String, (u32, Option<String>)>,
     effects: u64,
 }
@@ -45,7 +45,7 @@ impl Api {
             .with_state(self.clone())
     }
 
-    /// All calls, in the order in which they came.
+    /// All calls in the order of their arrival.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.memory().calls.clone()
     }
@@ -70,7 +70,8 @@ impl Api {
 }
 
 impl Memory {
-    /// The receipt, if the call has an effect or had it before, and whether its answer comes through.
+    /// Records a call. Returns the receipt if the call has an effect or had one before, and whether the response
+    /// reaches the caller.
     fn call(&mut self, name: &str, key: &str, asked: Option<(Target, String)>) -> (Option<String>, bool) {
         let (times, known) = self.keys.get(key).cloned().unwrap_or_default();
         let (turned_away, answer_lost) = (fate(key).is_multiple_of(23), fate(key).is_multiple_of(29));

@@ -1,4 +1,4 @@
-//! Who plays: workers, schedulers and a gateway as processes of this program, with settings of their own.
+//! The Turnwheel processes of a run: workers, schedulers and a gateway, with their own settings file.
 
 use super::Options;
 use super::error::{self, ChaosError};
@@ -11,15 +11,15 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use types::duration::Text;
 
-/// A process that several parts of the run may want to have to themselves.
+/// A process behind a lock, so that only one part of the run acts on it at a time.
 pub(super) type Actor = Arc<Mutex<Process>>;
 
-/// One leads, the other stands by.
+/// One scheduler leads, the other stands by.
 const SCHEDULERS: usize = 2;
-/// How long the gateway may take until it is ready.
+/// Time limit for the gateway to become ready.
 const READY: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The Turnwheel processes of a run.
 pub(super) struct Cast {
     pub(super) workers: Vec<Actor>,
     pub(super) schedulers: Vec<Actor>,
@@ -27,7 +27,7 @@ pub(super) struct Cast {
     pub(super) gateway_url: String,
 }
 
-/// What the processes are set to: the caller's `worker` and `lane`, and the servers of the run.
+/// Settings of the processes: `worker` and `lane` from `base`, and the servers of the run.
 pub(super) fn settings(
     base: &Settings,
     (nats, replicas): (&str, usize),
@@ -42,7 +42,7 @@ pub(super) fn settings(
 }
 
 impl Cast {
-    /// Starts all; the gateway is ready on return.
+    /// Starts all processes. On return the gateway is ready.
     pub(super) async fn start(
         ground: &Ground,
         options: &Options,
@@ -72,7 +72,7 @@ impl Cast {
 
     async fn is_ready(&self) -> Result<(), ChaosError> {
         let client = base::http_client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
-        let client = client.map_err(|error| ChaosError::failed("an HTTP client", error))?;
+        let client = client.map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
         let deadline = Instant::now() + READY;
         loop {
             let answer = client.get(format!("{}/readyz", self.gateway_url)).send().await;
@@ -84,14 +84,14 @@ impl Cast {
                 return Err(gateway.failure(&end));
             }
             if Instant::now() > deadline {
-                return Err(gateway.failure(&format!("it is not ready after {} s", READY.as_secs())));
+                return Err(gateway.failure(&format!("not ready after {} s", READY.as_secs())));
             }
             drop(gateway);
             sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// All of them.
+    /// All processes.
     pub(super) fn all(&self) -> impl Iterator<Item = &Actor> {
         self.workers.iter().chain(&self.schedulers).chain([&self.gateway])
     }

@@ -1,47 +1,47 @@
-//! Why there is no verdict.
+//! Errors of a run that ends without a verdict.
 
 use super::faults::Fault;
 use std::fmt::Display;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a run could not be carried out; a broken promise is a verdict, not an error.
+/// The reason why a run has no verdict. A broken promise is not an error, but part of the verdict.
 #[derive(Debug, Error)]
 pub enum ChaosError {
-    /// A server's program is not there.
-    #[error("there is no `{program}`; looked for it {looked}")]
+    /// The program of a server was not found.
+    #[error("`{program}` not found {looked}")]
     Missing {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// Where it was looked for.
+        /// Where the run looked for it.
         looked: String,
     },
-    /// A process does not start, or does not answer.
-    #[error("{name} does not start: {problem}{}", log_text(.log))]
+    /// A process did not start or did not become ready.
+    #[error("{name} failed to start: {problem}{}", log_text(.log))]
     Start {
-        /// Its name.
+        /// Name of the process.
         name: String,
-        /// Why not.
+        /// The reason.
         problem: String,
         /// The last lines of its log.
         log: String,
     },
-    /// A fault of that name is not known.
-    #[error("there is no fault `{0}`; they are: {1}")]
+    /// There is no fault with this name.
+    #[error("unknown fault `{0}`; known faults: {1}")]
     UnknownFault(String, String),
-    /// A fault that needs a cluster of NATS.
-    #[error("the fault `{0}` needs several NATS servers")]
+    /// The fault needs a cluster of NATS servers.
+    #[error("fault `{0}` needs several NATS servers")]
     NeedsReplicas(Fault),
-    /// Something else that the run needs.
+    /// Another step of the run failed.
     #[error("{what}: {problem}")]
     Failed {
-        /// What was tried.
+        /// The step that failed.
         what: String,
-        /// Why it failed.
+        /// The reason.
         problem: String,
     },
-    /// It was told to stop.
-    #[error("stopped before the end; there is no verdict")]
+    /// The caller stopped the run.
+    #[error("stopped before the end, so there is no verdict")]
     Stopped,
 }
 
@@ -50,18 +50,18 @@ impl ChaosError {
         Self::Failed { what: what.into(), problem: problem.to_string() }
     }
 
-    /// What to do about it.
+    /// What the user can do about it; empty if nothing.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing { .. } => {
-                "install it, or name it with --nats-server or --mongod (or NATS_SERVER_BIN, MONGOD_BIN); in the source \
-                 tree, `tests/run` puts both into target/servers"
+                "install it, or set its path with --nats-server or --mongod (or NATS_SERVER_BIN, MONGOD_BIN); in the source \
+                 tree, `tests/run` downloads both to target/servers"
             }
-            Self::Start { .. } => "does the program run on this machine by itself? Its log is above",
+            Self::Start { .. } => "check whether the program runs on this machine by itself; the end of its log is above",
             Self::NeedsReplicas(_) => "add --replicas 3",
             Self::UnknownFault(..) | Self::Stopped => "",
             Self::Failed { .. } => {
-                "is the machine out of memory, ports or disk? --keep keeps the logs of all processes"
+                "check the machine's memory, ports and disk; --keep keeps the logs of all processes"
             }
         }
     }
@@ -71,7 +71,7 @@ fn log_text(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\n{log}") }
 }
 
-/// A file that cannot be made or written.
+/// Converts the error of creating or writing a file.
 pub(super) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> ChaosError {
     let path = PathBuf::from(path);
     move |error| ChaosError::failed(format!("cannot write {}", path.display()), error)

@@ -1,4 +1,4 @@
-//! What is known about a run when it is over: plain data, for the checker and, after a failure, for a file.
+//! The facts of a finished run: plain data for the checker, and for `facts.json` after a failure.
 
 use super::agents::Manner;
 use super::talk::Target;
@@ -9,16 +9,16 @@ use types::session::Session;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// Everything.
+/// All facts of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Facts {
-    /// Messages, those of one session in the order in which they were published.
+    /// Messages; those of one session in the order of their publication.
     pub(super) sent: Vec<Sent>,
-    /// Payloads that are no jobs.
+    /// Invalid jobs.
     pub(super) bad: Vec<SentBad>,
     /// Session documents.
     pub(super) sessions: Vec<Session>,
-    /// Turns on record.
+    /// Turn records.
     pub(super) turns: Vec<TurnRecord>,
     /// Replies in stream order.
     pub(super) replies: Vec<Reply>,
@@ -26,15 +26,15 @@ pub(super) struct Facts {
     pub(super) statuses: Vec<SeenStatus>,
     /// Dead letters.
     pub(super) letters: Vec<Letter>,
-    /// Calls of actions in the order in which they came.
+    /// Calls of actions in the order of their arrival.
     pub(super) calls: Vec<Call>,
-    /// Jobs left in the stream.
+    /// Jobs that remain in the stream.
     pub(super) jobs_left: u64,
-    /// What went wrong with the run itself, such as a process that ended of its own accord.
+    /// Problems of the run itself, such as a process that ended unexpectedly.
     pub(super) troubles: Vec<String>,
 }
 
-/// A message as published.
+/// A published message.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sent {
     pub(super) session_id: String,
@@ -45,19 +45,19 @@ pub(super) struct Sent {
     pub(super) accepted: bool,
 }
 
-/// A payload that is no job.
+/// An invalid job.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SentBad {
     pub(super) session_id: String,
     pub(super) payload: String,
     pub(super) cause: Cause,
-    /// It was acknowledged.
+    /// A publish was acknowledged.
     pub(super) accepted: bool,
-    /// How often it was sent: more than once when an acknowledgement did not come.
+    /// Number of publishes; more than one if an acknowledgement was missing.
     pub(super) sends: u32,
 }
 
-/// A status event with the id that it was published under.
+/// A status event with its message id.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SeenStatus {
     pub(super) id: String,
@@ -76,19 +76,19 @@ pub(super) struct Letter {
 /// One call of an action.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Call {
-    /// Its idempotency key: `<session>/<turn>/<step>`.
+    /// Idempotency key: `<session>/<turn>/<step>`.
     pub(super) key: String,
-    /// What was asked for; `None` for a follow-up.
+    /// Target and tag; `None` for a follow-up.
     pub(super) asked: Option<(Target, String)>,
-    /// What the effect is known by; `None` when the call was turned away before it had one.
+    /// Identifies the effect; `None` if the API refused the call before it had one.
     pub(super) receipt: Option<String>,
-    /// The key was known: no second effect.
+    /// The key was known, so the call had no second effect.
     pub(super) repeated: bool,
     pub(super) at: Timestamp,
 }
 
 impl Call {
-    /// The session that the call is for, and its turn.
+    /// Session and turn of the call, from its key.
     pub(super) fn turn(&self) -> (&str, &str) {
         let mut parts = self.key.splitn(3, '/');
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())

@@ -1,5 +1,5 @@
-//! The ground that a run stands on: a temporary folder, and a guard that ends all processes when the run ends, however it
-//! ends.
+//! The environment of a run: a temporary folder, and a watcher process that kills all processes of the run when the run
+//! ends for any reason.
 
 use super::error::ChaosError;
 use super::process::Process;
@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Ends the group and removes the folder when its input ends, which is when the process that holds the other end is gone.
+/// Shell script that kills a process group and removes the folder when its input closes, which happens when the run's
+/// process ends.
 const WATCH: &str = r#"
 while read -r line; do [ "$line" = keep ] && keep=yes; done
 kill -9 -"$1" 2>/dev/null && sleep 1
 [ -n "$keep" ] || rm -rf "$2"
 "#;
 
-/// See the module. All processes end when it is dropped.
+/// The environment of a run. Dropping it kills all processes.
 pub(super) struct Ground {
     watcher: Child,
-    /// Its group is that of all processes of the run; it does nothing.
+    /// An idle process whose process group is that of all processes of the run.
     anchor: Child,
     folder: Option<TempDir>,
     path: PathBuf,
@@ -31,7 +32,7 @@ impl Ground {
         let folder = tempfile::Builder::new()
             .prefix("turnwheel-chaos-")
             .tempdir()
-            .map_err(|error| ChaosError::failed("cannot make a temporary folder", error))?;
+            .map_err(|error| ChaosError::failed("cannot create a temporary folder", error))?;
         let path = folder.path().to_owned();
         let anchor = shell("read -r line", &[]);
         let anchor = anchor.map_err(|error| ChaosError::failed("cannot start `sh`", error))?;
@@ -44,19 +45,19 @@ impl Ground {
         &self.path
     }
 
-    /// A process that ends with the run. It writes to `<name>.log`.
+    /// Prepares a process that ends with the run. It writes its output to `<name>.log`.
     pub(super) fn process(&self, name: impl Into<String>, program: &Path, args: Vec<String>) -> Process {
         let group = i32::try_from(self.anchor.id()).unwrap_or(0);
         Process::new(name.into(), program.to_owned(), args, self.path.clone(), group)
     }
 
-    /// Leaves the folder where it is. Answers where.
+    /// Keeps the folder after the end of the run. Returns its path.
     pub(super) fn keep(&mut self) -> PathBuf {
         if let Some(folder) = self.folder.take() {
             let _ = folder.keep();
         }
         if let Some(input) = &mut self.watcher.stdin {
-            // A watcher that is gone removes nothing.
+            // If the watcher has ended, it cannot remove the folder either.
             let _ = input.write_all(b"keep\n");
         }
         self.path.clone()
@@ -72,7 +73,7 @@ impl Drop for Ground {
     }
 }
 
-/// A shell in a group of its own, so that a Ctrl-C in the terminal does not reach it.
+/// Starts a shell script in a process group of its own, so that Ctrl-C in the terminal does not reach it.
 fn shell(script: &str, args: &[&str]) -> std::io::Result<Child> {
     Command::new("sh")
         .args(["-c", script, "sh"])
@@ -90,7 +91,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn alive(pid: u32) -> bool {
-        // A process that is only waiting for its parent counts as ended.
+        // A zombie process counts as ended.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")
     }
@@ -124,7 +125,7 @@ mod tests {
         let mut ground = Ground::new().unwrap();
         let (process, path) = (sleeper(&ground), ground.path().to_owned());
         let pid = process.pid().unwrap();
-        // What the end of this process would do.
+        // Has the same effect on the watcher as the end of this process.
         drop(ground.watcher.stdin.take());
         ground.watcher.wait().unwrap();
         assert!(ends(pid) && !path.exists());

@@ -1,4 +1,4 @@
-//! The users of a run: conversations one beside the other, each published in its order, message by message until it is
+//! The users of a run: concurrent conversations. Each publishes its messages in order and repeats a message until it is
 //! acknowledged.
 
 use super::facts::{Sent, SentBad};
@@ -17,10 +17,10 @@ use storage::queue::{Publish, Queue, QueueError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Before something that was not acknowledged is published again.
+/// Pause before a message without an acknowledgement is published again.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// See the module.
+/// The users of a run, and a ledger of their messages.
 pub(super) struct Load {
     seed: u64,
     queue: Arc<dyn Queue>,
@@ -28,11 +28,11 @@ pub(super) struct Load {
     gateway_url: String,
     ledger: Mutex<Ledger>,
     counts: Counters,
-    /// Too much waits in the queue: nobody new begins to talk.
+    /// The queue's backlog is too long: no conversation starts.
     pub(super) held_up: AtomicBool,
 }
 
-/// What was published.
+/// All published messages and invalid jobs.
 #[derive(Default)]
 struct Ledger {
     sent: Vec<Sent>,
@@ -47,22 +47,22 @@ struct Counters {
     by_gateway: AtomicU64,
 }
 
-/// How messages were published.
+/// Counts of the published messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Published {
-    /// Messages, each counted once.
+    /// Distinct messages.
     pub messages: u64,
-    /// Of these, acknowledged.
+    /// Distinct messages with an acknowledgement.
     pub accepted: u64,
     /// Publishes through the gateway.
     pub by_gateway: u64,
     /// Deliberate repeats under a known job id.
     pub repeated: u64,
-    /// Publishes that were repeated, since no acknowledgement had come.
+    /// Repeats because no acknowledgement arrived.
     pub retried: u64,
 }
 
-/// One thing to be published.
+/// A message to publish.
 struct Post<'a> {
     session_id: &'a str,
     msg_id: Option<String>,
@@ -77,7 +77,7 @@ impl Load {
         Ok(Arc::new(Self { seed, queue, http, gateway_url, ledger, counts, held_up }))
     }
 
-    /// Begins conversations at the rate until `end`. Those that have begun go on in `tasks`.
+    /// Starts conversations at `rate` messages per second until `end`. Started conversations continue in `tasks`.
     pub(super) async fn run(self: &Arc<Self>, rate: f64, end: Instant, tasks: &Tasks) {
         let mut begin = interval(Duration::from_secs_f64(script::MESSAGES / rate));
         begin.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,7 +94,7 @@ impl Load {
         }
     }
 
-    /// What was published, for the checker: messages, bad jobs, troubles.
+    /// The ledger for the checker: messages, invalid jobs, problems.
     pub(super) fn published(&self) -> (Vec<Sent>, Vec<SentBad>, Vec<String>) {
         let ledger = self.ledger();
         (ledger.sent.clone(), ledger.bad.clone(), ledger.troubles.clone())
@@ -189,7 +189,7 @@ impl Load {
         }
     }
 
-    /// Publishes again under the same ids as long as no acknowledgement comes: what is on its way may have arrived.
+    /// Publishes under the same ids until an acknowledgement arrives: a publish without one may still have arrived.
     async fn until_acknowledged(&self, post: &Post<'_>) {
         while !self.publish(post).await {
             self.counts.retried.fetch_add(1, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl Load {
         }
     }
 
-    /// A refusal that repeating does not mend: it is none of the faults' doing.
+    /// Records a refusal that no fault explains and that a retry cannot resolve.
     fn trouble(&self, post: &Post<'_>, problem: &dyn std::fmt::Display) -> bool {
         let text = format!("a message was refused: {problem}: {}", post.payload);
         let mut ledger = self.ledger();

@@ -1,10 +1,15 @@
-//! `turnwheel chaos`: the guarantees, tried on real servers.
+//! `turnwheel chaos`: checks the guarantees on real servers, while processes are killed and servers fail.
 //!
-//! [`run`] starts a NATS server and a MongoDB replica set of its own ([`servers`], on [`ground`] that leaves nothing
-//! behind), workers, schedulers and a gateway as processes ([`cast`]), and plays model and API itself ([`model`],
-//! [`api`]). Users talk ([`load`], by the [`script`], in the language of [`talk`]) while [`faults`] happen; [`recovery`]
-//! measures how long a killed worker's turns take. When all is quiet, the [`observer`] gathers the [`facts`] and the
-//! [`checker`] holds them to the promises. The seed decides everything that is said and suffered.
+//! [`run`] carries out a run:
+//! 1. [`servers`] starts NATS and a MongoDB replica set in a [`ground`], a temporary folder that is removed at the end.
+//! 2. [`cast`] starts workers, schedulers and a gateway as [`process`]es. The run itself serves the [`model`] and the
+//!    [`api`] behind the actions of the [`agents`].
+//! 3. [`load`] holds conversations by the [`script`], in the language of [`talk`], while [`faults`] happen.
+//!    [`recovery`] measures how long a killed worker's turns take.
+//! 4. When all lanes are idle, the [`observer`] gathers the [`facts`], and the [`checker`] compares them with the
+//!    promises. [`report`] is the verdict.
+//!
+//! The seed determines all conversations and faults.
 
 mod agents;
 mod api;
@@ -57,41 +62,41 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How long the faults in hand may take to heal, and the conversations that have begun to end.
+/// Time limit for the last faults to heal, and for the started conversations to end.
 const HEALING: Duration = Duration::from_secs(150);
-/// How long it may then take until all is quiet.
+/// Time limit for all lanes to become idle after that.
 const QUIET: Duration = Duration::from_secs(90);
-/// How often progress is told.
+/// Interval of progress lines.
 const PROGRESS: Duration = Duration::from_secs(5);
-/// Nobody new begins to talk while the queue holds the messages of so many seconds.
+/// No conversation starts while the backlog exceeds the messages of this many seconds.
 const BACKLOG_SECONDS: f64 = 20.0;
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Decides what is said and what goes wrong.
+    /// Determines conversations and faults.
     pub seed: u64,
-    /// How long things go wrong.
+    /// How long faults happen.
     pub duration: Duration,
-    /// Messages a second.
+    /// Messages per second.
     pub rate: f64,
     /// Worker processes.
     pub workers: usize,
     /// NATS servers, each with a copy of every stream.
     pub replicas: usize,
-    /// Members of the replica set.
+    /// Members of the MongoDB replica set.
     pub members: usize,
     /// Only these faults; empty for all.
     pub faults: Vec<Fault>,
-    /// The servers' programs.
+    /// The programs of the servers.
     pub programs: Programs,
-    /// The program whose processes play: this one.
+    /// The Turnwheel program for workers, schedulers and gateway.
     pub turnwheel: PathBuf,
-    /// The processes' `worker` and `lane` are taken from it.
+    /// The processes get `worker` and `lane` of these settings.
     pub settings: Settings,
-    /// What the processes log; as usual unless given.
+    /// Log filter of the processes; the default filter if `None`.
     pub log: Option<String>,
-    /// Keep the folder with logs and facts in any case; it is kept anyway when a promise was broken.
+    /// Keep the folder with logs and facts. The run always keeps it after a broken promise.
     pub keep: bool,
 }
 
@@ -104,7 +109,8 @@ impl Options {
     }
 }
 
-/// Carries out a run. `tell` is told how it goes. Nothing is left behind, at `stop` either.
+/// Carries out a run, and calls `tell` with lines of progress. On return all processes have ended, and the folder is
+/// removed unless it is kept, even if `stop` was cancelled.
 pub async fn run(
     options: Options,
     stop: CancellationToken,
@@ -139,7 +145,7 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
     }
     let cast = Cast::start(ground, options, &settings, &format!("{address}/v1")).await?;
     let load = Load::new(options.seed, Arc::clone(&observer.queue), cast.gateway_url.clone())
-        .map_err(|error| ChaosError::failed("an HTTP client", error))?;
+        .map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
     let outages = Arc::<Outages>::default();
     let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
     let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
@@ -150,11 +156,11 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
 
 async fn serve(router: Router, tasks: &Tasks) -> Result<String, ChaosError> {
     let listener = TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.map_err(|error| ChaosError::failed("model and API cannot listen", error))?;
-    let address = listener.local_addr().map_err(|error| ChaosError::failed("model and API", error))?;
+    let listener = listener.map_err(|error| ChaosError::failed("the server of model and API cannot listen", error))?;
+    let address = listener.local_addr().map_err(|error| ChaosError::failed("the server of model and API has no address", error))?;
     let stop = tasks.stop_token();
     tasks.spawn("model and API", OnPanic::Log, async move {
-        // It ends with the run; who then still asks is killed.
+        // The server stops with the run. Clients that still send requests then are killed.
         let _ = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
     });
     Ok(format!("http://{address}"))
@@ -162,12 +168,12 @@ async fn serve(router: Router, tasks: &Tasks) -> Result<String, ChaosError> {
 
 async fn apply(observer: &Observer, manner: Manner, api: &str) -> Result<(), ChaosError> {
     let record = AgentRecord::from_document(manner.document(api), clock::now());
-    let record = record.map_err(|error| ChaosError::failed("an agent of the run", error))?;
+    let record = record.map_err(|error| ChaosError::failed("invalid agent file of the run", error))?;
     let applied = observer.store.put_agent(record).await;
-    applied.map(|_| ()).map_err(|error| ChaosError::failed("an agent of the run", error))
+    applied.map(|_| ()).map_err(|error| ChaosError::failed("cannot store an agent of the run", error))
 }
 
-/// All that takes part.
+/// All parts of a run.
 struct Run<'a> {
     options: &'a Options,
     observer: Arc<Observer>,
@@ -188,7 +194,7 @@ impl Run<'_> {
             faults::run(&self.stage, self.options.seed, &self.options.faults, end, &faults),
             sleep_until(end),
         );
-        (self.tell)("the faults are over; waiting until all is quiet".to_owned());
+        (self.tell)("the faults are over; waiting until no work is left".to_owned());
         self.end_of(&faults, "faults did not heal").await?;
         self.stage.look_after_all().await;
         self.end_of(&talks, "messages could not be published").await?;
@@ -210,8 +216,8 @@ impl Run<'_> {
         Ok(verdict)
     }
 
-    /// Waits until all replicas of NATS show the same, since the checker may read from any of them. Returns how many servers the
-    /// run had to restart for that.
+    /// Waits until all NATS servers have the same messages, because the checker may read from any of them. Returns how
+    /// many servers the run had to restart for that.
     async fn mended(&self, quiet: bool) -> Result<u64, ChaosError> {
         let mut nats = self.stage.nats.lock().await;
         if quiet {
@@ -220,21 +226,21 @@ impl Run<'_> {
         Ok(nats.mended())
     }
 
-    /// Waits for what goes on by itself.
+    /// Waits until all tasks have finished.
     async fn end_of(&self, tasks: &Tasks, problem: &str) -> Result<(), ChaosError> {
         if tasks.finish(HEALING).await {
             return Ok(());
         }
-        Err(ChaosError::failed(problem, format!("they were not done {} s after the end", HEALING.as_secs())))
+        Err(ChaosError::failed(problem, format!("not finished {} s after the end", HEALING.as_secs())))
     }
 
-    /// Follows the run: recoveries, and how much waits.
+    /// Starts the background tasks: measuring recoveries, watching the backlog, reporting progress.
     fn watch(&self, tasks: &Tasks) {
         let (recovery, stop) = (Arc::clone(&self.recovery), tasks.stop_token());
         tasks.spawn("recovery", OnPanic::Log, async move { recovery.watch(stop).await });
         let (observer, load, stage) = (Arc::clone(&self.observer), Arc::clone(&self.load), Arc::clone(&self.stage));
         let (tell, stop) = (Arc::clone(&self.tell), tasks.stop_token());
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Some thousands.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A few thousand.
         let limit = (self.options.rate * BACKLOG_SECONDS) as u64;
         let watch = async move {
             let (begun, mut look, mut told) = (Instant::now(), interval(Duration::from_secs(1)), Instant::now());
@@ -294,6 +300,6 @@ impl Run<'_> {
 }
 
 fn write(found: &impl Serialize, path: &Path) -> Result<(), ChaosError> {
-    let text = serde_json::to_vec(found).map_err(|error| ChaosError::failed("what was found", error))?;
+    let text = serde_json::to_vec(found).map_err(|error| ChaosError::failed("cannot encode the findings", error))?;
     std::fs::write(path, text).map_err(error::file(path))
 }

@@ -1,6 +1,6 @@
-//! The model of a run: an OpenAI-compatible endpoint that responds differently to every call. The wording carries the
-//! call's number, and the order of a turn's actions varies. The set of legal answers follows from the messages alone, so
-//! the checker can judge every answer.
+//! The model of a run: an OpenAI-compatible endpoint that responds differently to every call. The text contains the
+//! call's number, and the order of a turn's actions varies. The set of legal responses follows from the messages alone,
+//! so the checker can judge every response.
 
 use super::talk::{self, Action, GREETING, Line, Verb, fate};
 use axum::extract::State;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How many calls there were.
+/// Number of calls.
 type Calls = Arc<AtomicU64>;
 
 pub(super) fn router() -> Router {
@@ -40,7 +40,7 @@ async fn complete(State(calls): State<Calls>, Json(request): Json<Value>) -> Jso
     }))
 }
 
-/// Most answers come soon, some take a while: faults shall hit turns in the middle.
+/// Most responses are fast and some are slow, so that faults hit turns in progress.
 fn latency(message: &str, step: usize) -> Duration {
     let fate = fate(&format!("{message}/{step}"));
     Duration::from_millis(if fate.is_multiple_of(20) { 500 + fate % 1_000 } else { 50 + fate % 400 })
@@ -58,7 +58,7 @@ struct Outcome {
     receipt: String,
 }
 
-/// One action after the other, in any order, then the answer, or silence.
+/// Decides like the model: one action after the other in any order, then the reply or silence.
 fn decide(lines: &[Line], results: &[Outcome], call: u64) -> Value {
     let decision = |next_status: &str, action: Value, response: Option<String>| json!({"reasoning": format!("as written ({call})"), "next_status": next_status, "action": action, "response": response});
     let (done, left) = done(&talk::actions(lines), results);
@@ -84,7 +84,7 @@ fn done<'a>(actions: &[Action<'a>], results: &[Outcome]) -> (Vec<String>, Vec<Ac
     let mut left = Vec::new();
     for (target, tag) in actions {
         let is_of = |outcome: &Outcome| {
-            // A failure does not say which one it was of.
+            // The result of a failed action has no tag, so it counts for any action with the same target.
             outcome.target == target.as_str() && outcome.tag.as_deref().is_none_or(|of| of == *tag)
         };
         match results.iter().position(is_of) {
@@ -95,7 +95,7 @@ fn done<'a>(actions: &[Action<'a>], results: &[Outcome]) -> (Vec<String>, Vec<Ac
     (receipts, left)
 }
 
-/// What the actions of this turn gave, as the prompt shows it.
+/// Parses the results of this turn's actions from the prompt.
 fn results(prompt: &str) -> Vec<Outcome> {
     let Some((_, rest)) = prompt.split_once("\n<results>\n") else { return Vec::new() };
     let results = rest.split_once("\n</results>").map_or(rest, |(results, _)| results);
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!((&decision["next_status"], &decision["response"]), (&json!("ready"), &Value::Null));
             assert_eq!(decision["action"]["target"], target);
         }
-        assert_eq!(decide(&[], &[], 3)["next_status"], "ready", "a timer has nothing to say");
+        assert_eq!(decide(&[], &[], 3)["next_status"], "ready", "a timer's turn without a message sends no reply");
     }
 
     #[test]

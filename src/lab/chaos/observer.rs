@@ -1,4 +1,4 @@
-//! The run's own eyes on queue and store: how much waits, whether all is quiet, and at the end everything that is known.
+//! The run's own view of queue and store: backlog, idle lanes, and all facts at the end.
 
 use super::checker::{Promise, Violation};
 use super::error::ChaosError;
@@ -23,15 +23,15 @@ use tokio::time::{Instant, sleep};
 use types::event::{Event, Reply, StatusEvent};
 use types::job::{Job, JobBody, UserMessage};
 
-/// How often it is looked whether all is quiet, and for how many looks in a row it has to be.
+/// Poll interval, and number of consecutive polls without work that count as quiet.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 3;
-/// Documents read at once.
+/// Documents read concurrently.
 const READERS: usize = 8;
-/// More dead letters than any run has.
+/// Limit for reading dead letters, above the number of any run.
 const LETTERS: usize = 1_000_000;
 
-/// See the module.
+/// Reads queue and store of a run.
 pub(super) struct Observer {
     pub(super) queue: Arc<dyn Queue>,
     pub(super) store: Arc<dyn Store>,
@@ -40,7 +40,7 @@ pub(super) struct Observer {
     names: Names,
 }
 
-/// As in CONTRACT.md, for the default namespace.
+/// Names of streams and consumer in the default namespace.
 struct Names {
     jobs: &'static str,
     out: &'static str,
@@ -61,18 +61,18 @@ impl Observer {
         })
     }
 
-    /// Jobs in the queue, begun or not.
+    /// Jobs in the queue, waiting or in flight.
     pub(super) async fn jobs(&self) -> Result<u64, ChaosError> {
         let stream = self.streams.get_stream(self.names.jobs).await.map_err(away)?;
         Ok(stream.cached_info().state.messages)
     }
 
-    /// Turns on record, roughly.
+    /// Approximate number of turn records.
     pub(super) async fn turns(&self) -> Option<u64> {
         self.database.collection::<Document>("turns").estimated_document_count().await.ok()
     }
 
-    /// Deliveries beyond the first of each job.
+    /// Number of deliveries beyond the first of each job.
     pub(super) async fn redeliveries(&self) -> Option<u64> {
         let stream = self.streams.get_stream(self.names.jobs).await.ok()?;
         let mut consumer: PullConsumer = stream.get_consumer(self.names.consumer).await.ok()?;
@@ -80,12 +80,13 @@ impl Observer {
         Some(delivered.consumer_sequence.saturating_sub(delivered.stream_sequence))
     }
 
-    /// Waits until nothing waits, is in hand or will be due. Answers how long that took, or `None` at the deadline.
+    /// Waits until no job is waiting or in flight and no timer is armed. Returns how long that took, or `None` at the
+    /// deadline.
     pub(super) async fn quiet(&self, deadline: Duration) -> Option<Duration> {
         let begun = Instant::now();
         let mut looks = 0;
         while begun.elapsed() < deadline {
-            // A server that does not answer is not quiet.
+            // An unreachable server does not count as quiet.
             looks = if self.is_quiet().await.unwrap_or(false) { looks + 1 } else { 0 };
             if looks == LOOKS {
                 return Some(begun.elapsed());
@@ -106,7 +107,7 @@ impl Observer {
         Ok(self.jobs().await? == 0 && sessions.find_one(busy).await.map_err(away)?.is_none())
     }
 
-    /// Everything that queue and store know.
+    /// Reads all facts from queue and store.
     pub(super) async fn facts(&self) -> Result<Facts, ChaosError> {
         let mut facts = Facts { jobs_left: self.jobs().await?, ..Facts::default() };
         let sessions = self.database.collection::<Document>("sessions");
@@ -129,8 +130,8 @@ impl Observer {
         Ok(facts)
     }
 
-    /// What is wrong whatever the conversations were about. Pauses outlive leases; what became of payloads that are no jobs
-    /// is the script's to know.
+    /// Checks the invariants that hold for any conversation. They exclude leases that a pause outlived, and dead
+    /// letters of invalid jobs, which [`super::checker`] checks.
     pub(super) async fn invariants(&self, facts: &Facts) -> Result<Vec<Violation>, ChaosError> {
         let sent = facts.sent.iter().filter(|sent| sent.accepted).zip(1..).map(|(sent, seq)| {
             let job = Job { session_id: sent.session_id.clone(), job_id: sent.job_id.clone(), body: said(&sent.text) };
@@ -152,7 +153,7 @@ impl Observer {
         Ok(found.into_iter().map(violation).collect())
     }
 
-    /// Replies and status events in stream order.
+    /// Reads replies and status events in stream order.
     async fn read_events(&self, facts: &mut Facts) -> Result<(), ChaosError> {
         let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
         let config = pull::OrderedConfig {
@@ -184,10 +185,10 @@ impl Observer {
 }
 
 fn read<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, ChaosError> {
-    serde_json::from_slice(payload).map_err(|error| ChaosError::failed("an event cannot be read", error))
+    serde_json::from_slice(payload).map_err(|error| ChaosError::failed("cannot decode an event", error))
 }
 
-/// By session, as channels take them: a repeat under a known id is dropped.
+/// Events by session as channels process them: repeats under a known id are dropped.
 fn events(facts: &Facts) -> HashMap<String, Vec<Event>> {
     let mut events: HashMap<String, Vec<Event>> = HashMap::new();
     for reply in &facts.replies {
@@ -214,7 +215,7 @@ fn letter(kept: KeptLetter) -> Letter {
     }
 }
 
-#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn away(error: impl Display) -> ChaosError {
-    ChaosError::failed("queue or store cannot be asked", error)
+    ChaosError::failed("cannot read from queue or store", error)
 }

@@ -1,4 +1,4 @@
-//! One process of a run: started, killed, paused, started again.
+//! One process of a run: starts, kills, pauses and restarts it.
 
 use super::error::ChaosError;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a process may take to answer on its port.
+/// Time limit for a process to listen on its port.
 const START: Duration = Duration::from_secs(60);
-/// Lines of a log that an error shows.
+/// Number of log lines in an error.
 const LINES: usize = 12;
 
-/// See the module. Killed when dropped.
+/// A process of the run. Dropping it kills the process.
 pub(super) struct Process {
     name: String,
     program: PathBuf,
@@ -37,7 +37,7 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Starts it (again). Of the environment it sees nothing but the path.
+    /// Starts or restarts the process. Its environment contains only `PATH` and `NO_COLOR`.
     pub(super) fn start(&mut self) -> Result<(), ChaosError> {
         let problem = |error: std::io::Error| self.failure(&error);
         let log = File::options().create(true).append(true).open(self.log()).map_err(problem)?;
@@ -57,7 +57,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it listens.
+    /// Waits until the process listens on `port`.
     pub(super) async fn listens(&mut self, port: u16) -> Result<(), ChaosError> {
         let deadline = Instant::now() + START;
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
@@ -72,14 +72,14 @@ impl Process {
         Ok(())
     }
 
-    /// How it ended, if it did so of its own accord.
+    /// Returns how the process ended, if it ended unexpectedly.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;
-        Some(format!("it ended with {status}"))
+        Some(format!("it exited unexpectedly with {status}"))
     }
 
-    /// SIGKILL. It is gone on return.
+    /// Sends SIGKILL. On return the process has ended.
     pub(super) async fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -89,7 +89,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM, and SIGKILL after `limit`. It is gone on return.
+    /// Sends SIGTERM, and SIGKILL after `limit`. On return the process has ended.
     pub(super) async fn terminate(&mut self, limit: Duration) {
         self.signal(Signal::TERM);
         let gone = async {
@@ -103,12 +103,12 @@ impl Process {
         self.kill().await;
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Resumes it, or starts it if it does not run.
+    /// Resumes the process, or starts it if it does not run.
     pub(super) fn go_on(&mut self) -> Result<(), ChaosError> {
         match self.child {
             Some(_) => self.resume(),
@@ -117,14 +117,14 @@ impl Process {
         Ok(())
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(super) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // A process that has ended needs none.
+            // Sending fails only if the process has ended, and then no signal is needed.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -153,8 +153,8 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// A port that nobody listens on, outside of the range from which the system takes ports for outgoing connections: a
-/// server that is killed has to find its port free when it comes back.
+/// Finds a free port outside of the range that the system uses for outgoing connections: a killed server must find its
+/// port free when it restarts.
 pub(super) fn free_port() -> Result<u16, ChaosError> {
     let mut problem = String::new();
     for _ in 0..200 {
@@ -164,5 +164,5 @@ pub(super) fn free_port() -> Result<u16, ChaosError> {
             Err(error) => problem = error.to_string(),
         }
     }
-    Err(ChaosError::failed("there is no free port between 20000 and 32000", problem))
+    Err(ChaosError::failed("no free port between 20000 and 32000", problem))
 }

@@ -1,5 +1,4 @@
-//! How long the turns of a killed worker take to come to their end elsewhere: from the kill to the commit that the store
-//! shows.
+//! Measures recovery: the time from the kill of a worker until the store has the commit of each of its turns in flight.
 
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
@@ -13,19 +12,19 @@ use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-/// How often the store is asked.
+/// Poll interval of the store.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a killed worker's leases are asked for, should the store be away. They last for some seconds.
+/// How long to retry reading a killed worker's leases while the store is unreachable. Leases expire after some seconds.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Times at which a server is away.
+/// Keeps track of the times at which a server is unavailable.
 #[derive(Default)]
 pub(super) struct Outages {
     open: AtomicUsize,
     begun: AtomicUsize,
 }
 
-/// One outage; over when it is dropped.
+/// One outage. Dropping it ends the outage.
 pub(super) struct Outage(Arc<Outages>);
 
 impl Outages {
@@ -35,7 +34,7 @@ impl Outages {
         Outage(Arc::clone(self))
     }
 
-    /// Tells one time without outage from another; `None` within one.
+    /// A number that identifies the current time without an outage; `None` during an outage.
     fn quiet(&self) -> Option<usize> {
         (self.open.load(Ordering::SeqCst) == 0).then(|| self.begun.load(Ordering::SeqCst))
     }
@@ -47,20 +46,20 @@ impl Drop for Outage {
     }
 }
 
-/// See the module.
+/// Turns of killed workers that are not committed yet, and measured recoveries.
 pub(super) struct Recovery {
     sessions: Collection<Document>,
     outages: Arc<Outages>,
     waiting: Mutex<HashMap<String, Waiting>>,
     samples: Mutex<Vec<Sample>>,
-    /// When workers were killed or paused.
+    /// Times at which workers were killed or paused.
     hits: Mutex<Vec<Instant>>,
-    /// How long a lease lasts.
+    /// Duration of a lease.
     lease: Duration,
     unseen: AtomicU64,
 }
 
-/// A turn that was in hand.
+/// A turn that was in flight in a killed worker.
 #[derive(Clone, Copy)]
 struct Waiting {
     since: Instant,
@@ -71,42 +70,42 @@ struct Waiting {
 #[derive(Clone, Copy)]
 struct Sample {
     took: Duration,
-    /// Nothing else failed meanwhile.
+    /// No other fault happened until the commit.
     undisturbed: bool,
 }
 
-/// How long turns in hand took, in milliseconds.
+/// Percentiles of durations, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Times {
-    /// How many.
+    /// Number of durations.
     pub turns: usize,
-    /// Half of them took no longer.
+    /// Median.
     pub p50_ms: u64,
-    /// All but one in a hundred took no longer.
+    /// 99th percentile.
     pub p99_ms: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ms: u64,
 }
 
-/// What became of the turns that killed workers had in hand.
+/// Recovery times of turns that were in flight in killed workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// Those during which nothing else failed: NATS and MongoDB were there, and no other worker was killed or paused while
-    /// the turn changed hands.
+    /// Turns without another fault: NATS and MongoDB were available, and no other worker was killed or paused while the
+    /// turn moved to another worker.
     pub undisturbed: Times,
-    /// All of them.
+    /// All turns.
     pub all: Times,
-    /// Killed workers whose turns in hand could not be asked for, since the store was away.
+    /// Killed workers whose turns in flight are unknown, because the store was unreachable.
     pub unseen_kills: u64,
 }
 
 impl Times {
-    /// Of these durations.
+    /// Calculates the percentiles.
     pub(super) fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<Duration> = durations.into_iter().collect();
         sorted.sort_unstable();
         let at = |share: f64| {
-            // The smallest that is no smaller than this share of all.
+            // The smallest duration that is not exceeded by this share of all durations.
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
             let rank = (sorted.len() as f64 * share).ceil() as usize;
             let duration = sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default();
@@ -122,7 +121,7 @@ impl Recovery {
         Arc::new(Self { sessions, outages, waiting, samples, hits, lease, unseen })
     }
 
-    /// A worker was killed at `since`: the turns that it had in hand are watched from then on.
+    /// Watches the turns that were in flight in the worker `pid`, which was killed at `since`.
     pub(super) async fn killed(&self, pid: u32, since: Instant) {
         self.hits().push(since);
         let quiet = self.outages.quiet();
@@ -132,12 +131,13 @@ impl Recovery {
         };
         let mut waiting = self.waiting();
         for (session_id, last_seq) in held {
-            // One that was taken over from another killed worker begins anew.
+            // If the turn was already recovering from an earlier kill, its measurement restarts.
             waiting.insert(session_id, Waiting { since, last_seq, quiet });
         }
     }
 
-    /// A worker was paused: what it had taken over from a killed one is delayed for another reason than the kill.
+    /// Records that the worker `pid` was paused. Turns that it has taken over from a killed worker are no longer
+    /// measured, because the pause delays them.
     pub(super) async fn paused(&self, pid: u32) {
         self.hits().push(Instant::now());
         for (session_id, _) in self.held_by(pid).await.unwrap_or_default() {
@@ -145,7 +145,7 @@ impl Recovery {
         }
     }
 
-    /// Sessions whose lane a process holds, with how far each was handled.
+    /// Sessions whose lease the process holds, with the last processed sequence of each.
     async fn held_by(&self, pid: u32) -> Option<Vec<(String, i64)>> {
         let filter = doc! {"lease.owner": {"$regex": format!("^worker-{pid}-")}};
         let begun = Instant::now();
@@ -167,7 +167,7 @@ impl Recovery {
         Ok(found.iter().filter_map(read).collect())
     }
 
-    /// Looks for commits until `stop`.
+    /// Polls for commits until `stop` is cancelled.
     pub(super) async fn watch(&self, stop: CancellationToken) {
         let mut look = interval(LOOK);
         while !stop.is_cancelled() {
@@ -189,17 +189,17 @@ impl Recovery {
         let servers_up = entry.quiet.is_some() && entry.quiet == self.outages.quiet();
         let sample = Sample { took: entry.since.elapsed(), undisturbed: servers_up && !self.hit_again(entry.since) };
         let (took_ms, undisturbed) = (sample.took.as_millis(), sample.undisturbed);
-        debug!(session_id, took_ms, undisturbed, "a killed worker's turn has come to its end");
+        debug!(session_id, took_ms, undisturbed, "a turn of a killed worker was committed");
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
     }
 
-    /// Whether a worker was hit since the leases of the one killed at `since` may have ended: the turn may have been on its
-    /// way to it.
+    /// Whether a worker was hit after half a lease since `since`. The leases of the killed worker may have expired by
+    /// then, so the turn may have moved to the worker that was hit.
     fn hit_again(&self, since: Instant) -> bool {
         self.hits().iter().any(|hit| *hit > since + self.lease / 2)
     }
 
-    /// What was measured.
+    /// The recovery times so far.
     pub(super) fn measured(&self) -> Recovered {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         Recovered {

@@ -1,4 +1,4 @@
-//! The verdict: what happened, and whether the promises were kept.
+//! The verdict: the figures of a run, and the broken promises.
 
 use super::checker::{Counts, Violation};
 use super::faults::{Fault, Happened};
@@ -10,48 +10,48 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Violations that are printed, and characters of each; all of them are in `verdict.json`.
+/// Maximum of printed violations, and of characters of each; `verdict.json` has all of them.
 const SHOWN: usize = 8;
 const LONGEST: usize = 300;
 
-/// See the module.
+/// The result of a run. Serializes to the JSON that `--json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// Every promise was kept.
+    /// All promises were kept.
     pub clean: bool,
-    /// The same seed says, suffers and expects the same.
+    /// The same seed repeats the same conversations and faults.
     pub seed: u64,
-    /// How long faults happened.
+    /// How long faults happened, in minutes.
     pub minutes: f64,
     /// NATS servers, each with a copy of every stream.
     pub replicas: usize,
     /// Members of the MongoDB replica set.
     pub members: usize,
-    /// What was published.
+    /// Counts of the published messages.
     pub published: Published,
-    /// What came of it.
+    /// Counts of turns, replies, actions and timers.
     pub counts: Counts,
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub faults: BTreeMap<Fault, u64>,
-    /// Deliveries beyond the first of each job, where known.
+    /// Deliveries beyond the first of each job; `None` if unknown.
     pub redeliveries: Option<u64>,
-    /// NATS servers that caught up with their leader only after a restart: a defect of the server, not of Turnwheel.
+    /// NATS servers that caught up with their leader only after a restart, because of a defect of the server.
     pub mended: u64,
-    /// How long the turns in hand of killed workers took.
+    /// Recovery times of turns that were in flight in killed workers.
     pub recovery: Recovered,
-    /// How late timers took effect, faults and all.
+    /// Delay between due time and effect of timers, including delays by faults.
     pub timers_late: Times,
-    /// How long it took until all was quiet after the last fault; `None` if it did not become quiet.
+    /// Seconds from the last fault until no work was left; `None` if work remained at the deadline.
     pub quiet_after_s: Option<f64>,
     /// Broken promises.
     pub violations: Vec<Violation>,
-    /// Every fault.
+    /// All faults in order.
     pub happened: Vec<Happened>,
-    /// Where the logs of all processes are, if they were kept.
+    /// Folder with the logs of all processes, if it was kept.
     pub folder: Option<PathBuf>,
 }
 
-/// Faults by kind.
+/// Counts faults by kind.
 pub(super) fn by_kind(happened: &[Happened]) -> BTreeMap<Fault, u64> {
     let mut faults = BTreeMap::new();
     for happened in happened {
@@ -60,7 +60,7 @@ pub(super) fn by_kind(happened: &[Happened]) -> BTreeMap<Fault, u64> {
     faults
 }
 
-/// Seconds with one digit after the point.
+/// Rounds to seconds with one digit after the decimal point.
 pub(super) fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10.0).round() / 10.0
 }
@@ -94,17 +94,17 @@ impl Verdict {
         let (published, counts) = (&self.published, &self.counts);
         writeln!(
             f,
-            "  messages   {} in {} sessions, {} accepted; {} sent again on purpose, {} for want of an acknowledgement",
+            "  messages   {} in {} sessions, {} accepted; published again: {} on purpose, {} without an acknowledgement",
             published.messages, counts.sessions, published.accepted, published.repeated, published.retried
         )?;
         writeln!(
             f,
-            "  turns      {}, {} messages merged into them, {} begun more than once, {} given up; {} bad jobs",
+            "  turns      {}, {} messages merged into them, {} begun more than once, {} dead-lettered; {} invalid jobs",
             counts.turns, counts.merged, counts.turns_resumed, counts.given_up, counts.bad_jobs
         )?;
         writeln!(
             f,
-            "  effects    {} replies ({} seen again under their id), {} actions ({} called again under their key)",
+            "  effects    {} replies ({} published again with the same id), {} actions ({} called again with the same key)",
             counts.replies, counts.replies_repeated, counts.actions, counts.calls_repeated
         )?;
         writeln!(
@@ -127,24 +127,24 @@ impl Verdict {
         };
         let Recovered { undisturbed, all, unseen_kills } = &self.recovery;
         writeln!(f, "  recovery   of a killed worker's turns: {}", line(undisturbed))?;
-        writeln!(f, "             with those that something else hit, too: {}", line(all))?;
+        writeln!(f, "             including turns that another fault hit: {}", line(all))?;
         if *unseen_kills > 0 {
-            writeln!(f, "             not counted: {unseen_kills} kills while the store was away")?;
+            writeln!(f, "             not counted: {unseen_kills} kills while MongoDB was unreachable")?;
         }
         let redeliveries = self.redeliveries.map_or_else(|| "?".to_owned(), |number| number.to_string());
         let quiet = match self.quiet_after_s {
-            Some(seconds) => format!("quiet {seconds} s after the last fault"),
-            None => "it did not become quiet".to_owned(),
+            Some(seconds) => format!("no work left {seconds} s after the last fault"),
+            None => "work was still left at the deadline".to_owned(),
         };
         let mended = match self.mended {
             0 => String::new(),
-            mended => format!("; {mended} NATS server(s) restarted, since they did not catch up by themselves"),
+            mended => format!("; {mended} NATS server(s) restarted because they did not catch up"),
         };
         writeln!(f, "  queue      {redeliveries} redeliveries; {quiet}{mended}")
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // Nobody waits for that many milliseconds.
+#[allow(clippy::cast_precision_loss)] // Exact up to 2^53 milliseconds.
 fn millis(millis: u64) -> String {
     if millis < 1_000 { format!("{millis} ms") } else { format!("{:.1} s", millis as f64 / 1_000.0) }
 }

@@ -1,4 +1,4 @@
-//! Who says what, when and which way: drawn from the seed alone, so that the same seed is the same run.
+//! The conversations of a run: messages, pauses and ways of publishing, drawn from the seed alone.
 
 use super::agents::Manner;
 use super::talk::{Line, Verb};
@@ -9,10 +9,10 @@ use serde_json::json;
 use std::time::Duration;
 use types::cause::Cause;
 
-/// Messages of a conversation, on average: what a rate of messages means in conversations.
+/// Average number of messages in a conversation, which converts a rate of messages to a rate of conversations.
 pub(super) const MESSAGES: f64 = 5.0;
 
-/// One session's part.
+/// The script of one session.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conversation {
     pub(super) session_id: String,
@@ -20,45 +20,45 @@ pub(super) struct Conversation {
     pub(super) moves: Vec<Move>,
 }
 
-/// One thing that happens in a conversation, after the ones before it.
+/// One step of a conversation. The steps happen in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Move {
-    /// Nothing for a while.
+    /// A pause.
     Wait(Duration),
-    /// A message.
+    /// Publishes a message.
     Say(Line, Way),
-    /// The message with this number once more; without its message id the queue cannot know it.
+    /// Publishes an earlier message again. Without `keyed` it has no message id, so the queue cannot deduplicate it.
     Again {
-        /// Counted from 0.
+        /// Index of the message, from 0.
         message: usize,
         way: Way,
         keyed: bool,
     },
-    /// Something that is no job.
+    /// Publishes an invalid job.
     Bad(Bad),
 }
 
-/// How something is published.
+/// How a message is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// On the subject.
+    /// To the subject in NATS.
     Nats,
-    /// By HTTP.
+    /// Over HTTP.
     Gateway,
 }
 
-/// A payload that nobody can handle.
+/// A job that the engine must dead-letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bad {
     pub(super) tag: String,
     pub(super) payload: String,
-    /// Why it has to be given up.
+    /// Expected cause of the dead letter.
     pub(super) cause: Cause,
 }
 
-/// The conversation with this number.
+/// Draws the conversation with this number.
 pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
-    // The golden ratio spreads neighbours over all seeds.
+    // Multiplying by the golden ratio spreads neighbouring numbers over all seeds.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let manner =
         *[Manner::Plain, Manner::Plain, Manner::Timed, Manner::Merging].choose(&mut rng).unwrap_or(&Manner::Plain);
@@ -83,7 +83,8 @@ pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
 }
 
 fn verb(rng: &mut StdRng, manner: Manner) -> Verb {
-    // Merged messages share the ten decisions of one turn: one action each at most. What is silent would drop out of them.
+    // All merged messages share one turn with at most ten decisions, so each may have one action only. Silent messages
+    // would have no part in the merged reply.
     let merging = [(Verb::Say, 2), (Verb::Order, 1)];
     let any = [(Verb::Say, 4), (Verb::Order, 3), (Verb::OrderEta, 2), (Verb::Note, 1), (Verb::Bye, 1)];
     let known: &[(Verb, u32)] = if manner == Manner::Merging { &merging } else { &any };
@@ -94,7 +95,7 @@ fn way(rng: &mut StdRng) -> Way {
     if rng.random_bool(0.3) { Way::Gateway } else { Way::Nats }
 }
 
-/// Messages to be merged come close together, timers need time to fire.
+/// Pause before the next message: short for messages that should be merged, long for timers that should fire.
 fn pause(rng: &mut StdRng, manner: Manner) -> Option<Duration> {
     let longest = match manner {
         Manner::Plain => 1_500,

@@ -1,26 +1,27 @@
-//! What is said in a run: a small language in which the script writes messages, the model reads them, and the checker
-//! knows what has to be answered.
+//! The language of a run's conversations. The script writes messages in it, the model reads them, and the checker
+//! derives the expected replies.
 //!
-//! A message is `<verb> #<tag>`; its tag is its job's id, so that every text, action and answer can be traced to its job.
+//! A message is `<verb> #<tag>`. The tag is the id of its job, so that every text, action and reply can be traced to
+//! its job.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What every new session hears first.
+/// Greeting of every new session.
 pub(super) const GREETING: &str = "Hello, this is the run.";
 
-/// What a message asks for.
+/// The request in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// A plain answer.
+    /// A plain reply.
     Say,
-    /// One action, then an answer.
+    /// One action, then a reply.
     Order,
-    /// Two actions, then an answer.
+    /// Two actions, then a reply.
     OrderEta,
-    /// A silent action: the profile.
+    /// A silent action that updates the profile.
     Note,
-    /// A silent action: the conversation closes.
+    /// A silent action that closes the conversation.
     Bye,
 }
 
@@ -37,7 +38,7 @@ impl Verb {
         }
     }
 
-    /// The calls that it leads to, in order.
+    /// The actions that the request leads to, in order.
     pub(super) const fn targets(self) -> &'static [Target] {
         match self {
             Self::Order => &[Target::Order],
@@ -46,13 +47,13 @@ impl Verb {
         }
     }
 
-    /// True when nothing is said in return.
+    /// True if the request gets no reply.
     pub(super) const fn is_silent(self) -> bool {
         matches!(self, Self::Note | Self::Bye)
     }
 }
 
-/// An action with an effect outside.
+/// An action with an effect outside of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Target {
@@ -63,7 +64,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// The action's id in the agents' files.
+    /// Id of the action in the agent files.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Order => "order",
@@ -71,7 +72,7 @@ impl Target {
         }
     }
 
-    /// The action's type.
+    /// Type of the action.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Order => "SKILL",
@@ -98,14 +99,14 @@ impl Line {
         Self { verb, tag: tag.into() }
     }
 
-    /// Reads one message.
+    /// Parses one message.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (verb, tag) = text.trim().split_once(" #")?;
         let verb = Verb::ALL.into_iter().find(|known| known.as_str() == verb)?;
         Some(Self::new(verb, tag))
     }
 
-    /// Reads a turn's messages, one a line.
+    /// Parses the messages of a turn, one per line.
     pub(super) fn parse_all(text: &str) -> Vec<Self> {
         text.lines().filter_map(Self::parse).collect()
     }
@@ -119,7 +120,7 @@ pub(super) fn actions(lines: &[Line]) -> Vec<Action<'_>> {
     lines.iter().flat_map(|line| line.verb.targets().iter().map(|target| (*target, line.tag.as_str()))).collect()
 }
 
-/// What a turn of these messages answers, given the receipt of each action in order; `None` when it is silent.
+/// The reply to a turn's messages, given the receipt of each action in order; `None` if the turn is silent.
 pub(super) fn answer(lines: &[Line], receipts: &[String]) -> Option<String> {
     let mut receipts = receipts.iter();
     let mut said = Vec::new();
@@ -130,12 +131,12 @@ pub(super) fn answer(lines: &[Line], receipts: &[String]) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// An answer in the words of one call of the model: no other call's are the same.
+/// Adds the number of the model call to a reply, so that the texts of two calls always differ.
 pub(super) fn worded(answer: &str, call: u64) -> String {
     format!("{answer} ~{call}")
 }
 
-/// An answer without its call's number.
+/// A reply without the number of the model call.
 pub(super) fn plain(text: &str) -> &str {
     match text.rsplit_once(" ~") {
         Some((plain, call)) if call.parse::<u64>().is_ok() => plain,
@@ -143,7 +144,7 @@ pub(super) fn plain(text: &str) -> &str {
     }
 }
 
-/// A number that depends on `text` alone: how long something takes, whether it fails at first.
+/// A hash of `text` that decides how long something takes and whether it fails at first.
 pub(super) fn fate(text: &str) -> u64 {
     md5::compute(text).0.iter().fold(0, |number, byte| (number << 7) ^ (number >> 57) ^ u64::from(*byte))
 }

@@ -1,4 +1,4 @@
-//! What was called and what took effect. Bounded: the oldest is forgotten.
+//! The log of the demo API: recent calls, and the effects by idempotency key. Bounded: the oldest entries are dropped.
 
 use base::clock;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use types::timestamp::Timestamp;
 
 const MAX_CALLS: usize = 500;
 const MAX_KEYS: usize = 10_000;
-/// Longer texts are cut.
+/// Maximum number of characters of a logged text.
 const MAX_TEXT: usize = 200;
 
 /// One call.
@@ -19,9 +19,9 @@ pub(super) struct Call {
     endpoint: &'static str,
     about: String,
     idempotency_key: Option<String>,
-    /// True when the key had been there and nothing was done again.
+    /// True if the key was known, so the call had no second effect.
     repeat: bool,
-    /// `None` while it is being answered, and for ever when the caller went away.
+    /// `None` until the response is sent, and for good if the caller disconnected before.
     status: Option<u16>,
 }
 
@@ -33,14 +33,14 @@ impl Call {
     }
 }
 
-/// How often an endpoint was called, and how often that had an effect.
+/// Number of calls of an endpoint, and of their effects.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Count {
     calls: u64,
     effects: u64,
 }
 
-/// The demo API's memory.
+/// The calls and effects of the demo API.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     last: u64,
@@ -51,7 +51,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Notes a call; returns its number.
+    /// Records a call. Returns its number.
     pub(super) fn begin(&mut self, call: Call) -> u64 {
         self.last += 1;
         self.counts.entry(call.endpoint).or_default().calls += 1;
@@ -71,18 +71,18 @@ impl Log {
     }
 
     fn change(&mut self, number: u64, change: impl FnOnce(&mut Call)) {
-        // Recent ones are at the end.
+        // Searches backwards, because most changes concern recent calls.
         if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == number) {
             change(call);
         }
     }
 
-    /// The answer that this key was given before.
+    /// The response that this key got before.
     pub(super) fn earlier(&self, endpoint: &'static str, key: Option<&str>) -> Option<(u16, Value)> {
         self.answers.get(&(endpoint, key?.to_owned())).cloned()
     }
 
-    /// The number that the endpoint's next effect will have.
+    /// Number of the endpoint's next effect.
     pub(super) fn next_effect(&self, endpoint: &'static str) -> u64 {
         self.counts.get(endpoint).map_or(0, |count| count.effects) + 1
     }
@@ -99,7 +99,7 @@ impl Log {
         self.answers.insert((endpoint, key.to_owned()), (status, answer.clone()));
     }
 
-    /// Counts, and the last calls, newest first.
+    /// The counts, and the recent calls, newest first.
     pub(super) fn show(&self) -> Value {
         json!({"counts": self.counts, "calls": self.calls.iter().rev().collect::<Vec<_>>()})
     }

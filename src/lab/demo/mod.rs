@@ -1,7 +1,8 @@
-//! The demo API that `turnwheel dev` serves for the starter agents: orders, deliveries, bookings, follow-ups, a human desk,
-//! and the incidents, health and logs of a few services, invented and in memory. `GET /log` shows what was called, so that one sees that an action took effect once.
+//! The demo API that `turnwheel dev` serves for the starter agents. It has invented orders, deliveries, bookings,
+//! follow-ups, a service desk, and the incidents, health and logs of a few services, all in memory. `GET /log` lists
+//! the calls, which shows that each action took effect once.
 //!
-//! [`orders`] and [`ops`] are its data, [`log`] its memory; the handlers are here.
+//! This file has the handlers, [`orders`] and [`ops`] the data, [`log`] the record of calls.
 
 mod log;
 mod ops;
@@ -21,10 +22,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Where the starter agent expects it, on loopback.
+/// Port on the loopback address that the starter agents call.
 pub const PORT: u16 = 8090;
 
-/// The longest `delay_ms`.
+/// Upper limit of `delay_ms`.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 type Answer = (StatusCode, Json<Value>);
@@ -35,7 +36,7 @@ struct Demo {
     stop: CancellationToken,
 }
 
-/// Serves until `stop`; calls that wait for their `delay_ms` are cut short then.
+/// Serves until `stop` is cancelled, which also ends the delays of calls in flight.
 pub async fn serve(listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {
     let demo = Demo { log: Arc::default(), stop: stop.clone() };
     axum::serve(listener, router(demo)).with_graceful_shutdown(stop.cancelled_owned()).await
@@ -52,7 +53,7 @@ fn router(demo: Demo) -> Router {
         .route("/health/services", get(health))
         .route("/logs/search", get(logs))
         .route("/log", get(show_log))
-        .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "there is no such path", "see GET /log"))
+        .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "unknown path", "GET /log lists the endpoints that were called"))
         .with_state(demo)
 }
 
@@ -96,7 +97,7 @@ async fn book(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answ
             return failure(StatusCode::UNPROCESSABLE_ENTITY, "no_phone", "预约需要手机号", "send `phone`");
         };
         let model = text("model").unwrap_or("店内推荐车型");
-        // The number as a whole would end up in logs and replies.
+        // Only the last digits, so that the full phone number does not appear in logs and replies.
         let end: String = phone.chars().rev().take(4).collect::<Vec<_>>().into_iter().rev().collect();
         let summary = format!("已预约试驾 {model}，预约号 {id}，手机尾号 {end}，顾问会在当天与您确认时间");
         (
@@ -112,7 +113,7 @@ async fn follow_up(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) ->
     })
 }
 
-/// The human desk: takes a handoff and what the user writes from then on.
+/// The service desk: accepts a handoff and the user's later messages.
 async fn desk(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
     demo.once("POST /desk", &headers, &body, |number, event| {
         let ticket = format!("D-{number:04}");
@@ -166,7 +167,7 @@ async fn logs(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: 
         Ok(found) => (StatusCode::OK, Json(found)),
         Err(ops::NoLogs::Unknown) => unknown_service(&asked.service),
         Err(ops::NoLogs::NotCollected) => {
-            let hint = "its operators have them on the machine";
+            let hint = "ask the operators of the service";
             failure(StatusCode::NOT_FOUND, "not_collected", &format!("{} 的日志没有接入平台", asked.service), hint)
         }
     };
@@ -182,7 +183,7 @@ impl Demo {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Noted on arrival, so that the log also shows a call whose caller was killed while it waited.
+    /// Records a call on arrival, so that the log also has calls whose caller was killed while it waited.
     fn begin(&self, endpoint: &'static str, headers: &HeaderMap, about: &str) -> u64 {
         self.log().begin(Call::new(endpoint, key(headers), about))
     }
@@ -198,7 +199,7 @@ impl Demo {
         }
     }
 
-    /// Has an effect once for each `Idempotency-Key`; a repeat is given the first answer.
+    /// Runs `effect` once for each `Idempotency-Key`. A repeated call gets the first response.
     fn once(
         &self,
         endpoint: &'static str,
@@ -239,13 +240,13 @@ fn key(headers: &HeaderMap) -> Option<&str> {
 
 fn unknown_order(order_id: &str) -> Answer {
     let order_id: String = order_id.chars().take(40).collect();
-    let hint = format!("known are {}", orders::IDS.join(", "));
+    let hint = format!("known order ids: {}", orders::IDS.join(", "));
     failure(StatusCode::NOT_FOUND, "unknown_order", &format!("没有订单 {order_id}"), &hint)
 }
 
 fn unknown_service(name: &str) -> Answer {
     let name: String = name.chars().take(40).collect();
-    let hint = format!("known are {}", ops::services());
+    let hint = format!("known services: {}", ops::services());
     failure(StatusCode::NOT_FOUND, "unknown_service", &format!("没有服务 {name}"), &hint)
 }
 

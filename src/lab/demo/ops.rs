@@ -1,10 +1,10 @@
-//! A small company's operations: incidents, health and logs of a few services, as of now.
+//! Operations data of a small company: incidents, health and logs of a few services, relative to the current time.
 
 use base::clock;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A service and how it is.
+/// A service and its health.
 struct Service {
     name: &'static str,
     title: &'static str,
@@ -37,7 +37,7 @@ static SERVICES: [Service; 5] = [
     },
 ];
 
-/// Number, priority, service, title, hours since it was opened, state.
+/// Number, priority, service, title, age in hours, state.
 static INCIDENTS: [(&str, &str, &str, &str, u64, &str); 5] = [
     ("INC0101", "P1", "payment", "支付超时，用户无法付款", 3, "处理中"),
     ("INC0102", "P1", "checkout", "下单失败率升高", 9, "已解决"),
@@ -46,7 +46,7 @@ static INCIDENTS: [(&str, &str, &str, &str, u64, &str); 5] = [
     ("INC0105", "P1", "inventory", "库存数不一致", 60, "已解决"),
 ];
 
-/// Service, minutes ago, level, message.
+/// Service, age in minutes, level, message.
 static LOGS: [(&str, u64, &str, &str); 6] = [
     ("payment", 12, "ERROR", "数据库连接池耗尽（connection pool exhausted）：50/50 在用，等待超过 2000 ms"),
     ("payment", 95, "ERROR", "POST /pay 超时（timeout）：等待数据库连接"),
@@ -56,12 +56,12 @@ static LOGS: [(&str, u64, &str, &str); 6] = [
     ("search", 30, "INFO", "索引重建完成"),
 ];
 
-/// Names of all services.
+/// Names of all services, separated by commas.
 pub(super) fn services() -> String {
     SERVICES.iter().map(|service| service.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Incidents of a priority, or of any, of the last so many hours.
+/// Incidents of the last `hours` hours with this priority; of any priority if it is empty.
 pub(super) fn incidents(priority: &str, hours: u64) -> Value {
     let wanted = |of: &&(&str, &str, &str, &str, u64, &str)| {
         of.4 <= hours && (priority.is_empty() || of.1.eq_ignore_ascii_case(priority))
@@ -86,7 +86,7 @@ pub(super) fn incidents(priority: &str, hours: u64) -> Value {
     json!({"count": entries.len(), "incidents": entries, "summary": summary})
 }
 
-/// How a service is, or all are; `None` when there is none of the name.
+/// Health of a service, or of all services if `name` is empty. `None` if the service is unknown.
 pub(super) fn health(name: &str) -> Option<Value> {
     let wanted = |of: &&Service| name.is_empty() || of.name.eq_ignore_ascii_case(name.trim());
     let found: Vec<_> = SERVICES.iter().filter(wanted).collect();
@@ -103,15 +103,15 @@ pub(super) fn health(name: &str) -> Option<Value> {
     Some(json!({"services": entries, "summary": summary}))
 }
 
-/// Why there are no logs of a service.
+/// The reason why a service has no logs.
 pub(super) enum NoLogs {
-    /// There is no such service.
+    /// The service is unknown.
     Unknown,
-    /// Nobody collects them.
+    /// The logs of the service are not collected.
     NotCollected,
 }
 
-/// What a service has logged, as far as `query` is in it.
+/// Log entries of a service that contain `query`, ignoring case.
 pub(super) fn logs(service: &str, query: &str) -> Result<Value, NoLogs> {
     let known = SERVICES.iter().find(|of| of.name.eq_ignore_ascii_case(service.trim())).ok_or(NoLogs::Unknown)?;
     if !known.logs {

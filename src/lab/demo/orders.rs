@@ -1,12 +1,12 @@
-//! A few orders.
+//! The orders of the demo API.
 
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// All that exist.
+/// Ids of all orders.
 pub(super) const IDS: [&str; 4] = ["A1001", "A1002", "A1003", "SLOW-1"];
 
-/// An order on its way.
+/// An order and its delivery.
 pub(super) struct Order {
     id: &'static str,
     item: &'static str,
@@ -22,24 +22,24 @@ static ORDERS: [Order; 4] = [
     Order { id: IDS[3], item: "冬季轮胎", status: "运输中", place: "武汉分拨中心", days: 3 },
 ];
 
-/// The order under this number, however its letters are written.
+/// Finds an order by its id, ignoring case.
 pub(super) fn find(order_id: &str) -> Option<&'static Order> {
     ORDERS.iter().find(|order| order.id.eq_ignore_ascii_case(order_id.trim()))
 }
 
 impl Order {
-    /// One order is slow to look up, to have time for killing a worker in mid-turn.
+    /// Delay of a query. One order is slow, which leaves time to kill a worker during the turn.
     pub(super) fn delay(self: &&'static Self) -> Duration {
         Duration::from_secs(if self.id == "SLOW-1" { 5 } else { 0 })
     }
 
-    /// Where it is.
+    /// Status and place.
     pub(super) fn status(&self) -> Value {
         let summary = format!("订单 {}（{}）{}，目前在{}", self.id, self.item, self.status, self.place);
         json!({"order_id": self.id, "item": self.item, "status": self.status, "place": self.place, "summary": summary})
     }
 
-    /// Where it is and when it comes.
+    /// Status, place and remaining days.
     pub(super) fn arrival(&self) -> Value {
         let when = match self.days {
             0 => "已经送达".to_owned(),

@@ -1,4 +1,4 @@
-//! What was said: replies in order, each once, and the history as both sides know it.
+//! Checks that replies are published in order and once, and that the history matches them.
 
 use super::evidence::Lane;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use types::session::{Role, history};
 use types::texts::Texts;
 use types::turn::Outcome;
 
-/// One thing said, as the history and the stream both know it.
+/// One entry of the conversation, from the history or from the events.
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     turn_id: String,
@@ -25,7 +25,8 @@ pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     found
 }
 
-/// Replies are in the order of their turns, under ids of their own, and all belong to a turn that was committed.
+/// Checks that replies are in the order of their turns, that their ids are unique, and that each belongs to a committed
+/// turn.
 fn replies(lane: &Lane, outlived: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut known: HashMap<&str, &str> = HashMap::new();
@@ -33,43 +34,44 @@ fn replies(lane: &Lane, outlived: bool) -> Vec<String> {
     for reply in lane.replies() {
         let (id, text) = (reply.reply_id.as_str(), reply.text.as_str());
         match known.insert(id, text) {
-            // Channels drop it by its id.
+            // A paused worker may repeat its publication. Channels drop the repeat by its id.
             Some(earlier) if earlier == text && outlived => {}
             Some(earlier) if earlier == text => found.push(format!("reply {id} is on the stream twice")),
-            Some(earlier) => found.push(format!("reply {id} says “{earlier}”, then “{text}”")),
+            Some(earlier) => found.push(format!("reply {id} was published as “{earlier}”, then as “{text}”")),
             None => {}
         }
         match lane.turns.iter().position(|turn| turn.turn_id == reply.turn_id) {
-            None => found.push(format!("reply {id} belongs to no turn that was committed")),
-            Some(place) if place < last => found.push(format!("reply {id} comes after a reply of a later turn")),
+            None => found.push(format!("reply {id} belongs to no committed turn")),
+            Some(place) if place < last => found.push(format!("reply {id} was published after a reply of a later turn")),
             Some(place) => last = place,
         }
     }
     found
 }
 
-/// Pieces follow one another without a gap, and no text is left without its end; a cancelled turn may leave one.
+/// Checks that the chunks of each stream have no gaps, and that a whole text follows them. A cancelled turn may leave a
+/// text incomplete.
 fn texts(lane: &Lane) -> Vec<String> {
     let (mut found, mut next, mut texts) = (Vec::new(), HashMap::<&str, u64>::new(), Texts::default());
     for reply in lane.said() {
         texts.take(reply);
         if let (ReplyKind::Chunk, Some(stream_id)) = (reply.kind, reply.stream_id.as_deref()) {
             let next = next.entry(stream_id).or_default();
-            // What a repeat is, channels drop.
+            // Channels drop repeated chunks, so only a gap is a violation.
             if reply.seq > *next {
-                found.push(format!("reply {}: piece {next} of its stream is missing", reply.reply_id));
+                found.push(format!("reply {}: chunk {next} of its stream is missing", reply.reply_id));
             }
             *next = (*next).max(reply.seq + 1);
         }
     }
     let cancelled = lane.turns.last().is_some_and(|turn| turn.outcome == Outcome::Cancelled);
     if let Some(text) = texts.open().filter(|_| !cancelled) {
-        found.push(format!("the text “{text}” has no end"));
+        found.push(format!("the streamed text “{text}” is incomplete"));
     }
     found
 }
 
-/// A configuration greets a session once, until another one has taken over.
+/// Checks that a session is greeted once for each change of its agent's configuration.
 fn greetings(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     let mut greeted: Option<&str> = None;
@@ -79,14 +81,14 @@ fn greetings(lane: &Lane) -> Vec<String> {
         }
         for _ in lane.replies().filter(|reply| reply.turn_id == turn.turn_id && reply.kind == ReplyKind::Greeting) {
             if greeted.replace(&turn.hash).is_some() {
-                found.push(format!("turn {} greets again", turn.turn_id));
+                found.push(format!("turn {} repeats the greeting", turn.turn_id));
             }
         }
     }
     found
 }
 
-/// The session's history is what the user wrote and what was sent to the user, in order.
+/// Checks that the history has the user's messages and the published replies, in order.
 fn remembered(lane: &Lane) -> Vec<String> {
     let Some(session) = &lane.session else { return Vec::new() };
     let recorded: Vec<Line> = session
@@ -100,16 +102,17 @@ fn remembered(lane: &Lane) -> Vec<String> {
         })
         .collect();
     let said: Vec<Line> = lane.turns.iter().flat_map(|turn| turn_lines(lane, &turn.turn_id)).collect();
-    // The history is bounded: its oldest entries may be gone.
+    // The history is bounded, so its oldest entries may be dropped.
     let bounded = recorded.len() >= history::MAX_ENTRIES && said.len() > recorded.len();
     let expected = if bounded { &said[said.len() - recorded.len()..] } else { &said[..] };
     if recorded == expected {
         return Vec::new();
     }
-    vec![format!("the history is {}, but what was said is {}", written(&recorded), written(expected))]
+    vec![format!("the history is {}, expected {}", written(&recorded), written(expected))]
 }
 
-/// The lines of a turn: the user's messages, then the replies. Of a run of the session, its query and its output.
+/// The expected history of a turn: the user's messages, then the replies; for a finished run of the session, its query
+/// and its output.
 fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
     let line = |by_user, kind, text: &str| {
         let text = history::cut(text, history::MAX_TEXT).into_owned();

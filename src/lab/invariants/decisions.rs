@@ -1,4 +1,4 @@
-//! A turn follows the decision on record, also when the model responds differently to a repeated call.
+//! Checks that a turn follows the recorded decision, even if the model responded differently to a repeated call.
 
 use super::evidence::Lane;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use types::turn::Outcome;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
-    // A cancelled turn ends in words of its own, wherever it was.
+    // A cancelled turn may end anywhere, with a reply that no decision contains.
     for turn in lane.turns.iter().filter(|turn| turn.outcome != Outcome::Cancelled) {
         let steps = lane.steps.get(&turn.turn_id).map_or(&[][..], Vec::as_slice);
         let decisions = decisions(steps);
@@ -20,7 +20,7 @@ pub(super) fn check(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// The decision of each iteration. The last correction counts.
+/// The recorded decision of each iteration; the last correction replaces earlier ones.
 fn decisions(steps: &[StepRecord]) -> HashMap<&str, Value> {
     let mut last: HashMap<&str, (&str, &StepRecord)> = HashMap::new();
     for step in steps {
@@ -37,17 +37,18 @@ fn decisions(steps: &[StepRecord]) -> HashMap<&str, Value> {
     parsed.collect()
 }
 
-/// An action on record that the decision on record does not ask for.
+/// Reports a recorded action that the recorded decision did not ask for.
 fn acted(step: &StepRecord, decisions: &HashMap<&str, Value>) -> Option<String> {
     let decision = decisions.get(step.key.strip_suffix("/act")?)?;
     let decided = decision["action"]["target"].as_str();
     (decided != Some(&step.target)).then(|| {
         let (key, target) = (&step.key, &step.target);
-        format!("step {key} ran {target}, and the decision on record is {decided:?}")
+        format!("step {key} ran {target}, but the recorded decision is {decided:?}")
     })
 }
 
-/// A reply that is not the one of the decision on record. Text from knowledge has sources, and is written by another call.
+/// Reports a reply that differs from the recorded decision. A reply from knowledge has sources; another model call
+/// writes it, so it is excluded.
 fn said(reply: &Reply, decisions: &HashMap<&str, Value>) -> Option<String> {
     let key = reply.reply_id.splitn(3, '/').nth(2)?;
     let (iteration, _) = key.rsplit_once('/')?;
@@ -56,7 +57,7 @@ fn said(reply: &Reply, decisions: &HashMap<&str, Value>) -> Option<String> {
     let informed = reply.metadata.contains_key("sources");
     (follows && !informed && decided.trim() != reply.text.trim()).then(|| {
         let (id, text) = (&reply.reply_id, &reply.text);
-        format!("reply {id} says “{text}”, and the decision on record “{decided}”")
+        format!("reply {id} is “{text}”, but the recorded decision is “{decided}”")
     })
 }
 

@@ -1,4 +1,4 @@
-//! What was done outside: calls of models and APIs, and timers.
+//! Checks the effects outside of the engine: calls of models and APIs, and timers.
 
 use super::evidence::{Lane, Seen};
 use std::collections::HashMap;
@@ -17,20 +17,20 @@ pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     found
 }
 
-/// `<session>/<turn>/<step>` in its parts.
+/// Splits the key `<session>/<turn>/<step>` into turn and step.
 fn parts(key: &str) -> Option<(&str, &str)> {
     key.split_once('/')?.1.split_once('/')
 }
 
-/// Calls of an API are steps of a turn on record; a repeat has the same key and asks the same; and every action on record
-/// has been seen.
+/// Checks that every API call is a recorded step of a turn, that repeated calls have the same key and the same request,
+/// and that every recorded action has a call.
 fn calls(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     let mut asked: HashMap<&str, &str> = HashMap::new();
     for call in &lane.api {
         let earlier = asked.entry(call.key.as_str()).or_insert(call.what.as_str());
         if *earlier != call.what {
-            found.push(format!("{} asks for “{}”, then for “{}”", call.key, earlier, call.what));
+            found.push(format!("{} was called with “{}”, then with “{}”", call.key, earlier, call.what));
         }
         let recorded = parts(&call.key).is_some_and(|(turn, step)| {
             lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| recorded.key == step))
@@ -40,33 +40,33 @@ fn calls(lane: &Lane) -> Vec<String> {
                 })
         });
         if !recorded {
-            found.push(format!("{} was called, and no turn has it on record", call.key));
+            found.push(format!("{} was called, but no turn has recorded it", call.key));
         }
     }
     for (turn, steps) in &lane.steps {
         for step in steps.iter().filter(|step| matches!(step.kind.as_str(), "skill" | "handoff") && step.ok) {
             let seen = lane.api.iter().any(|call| parts(&call.key) == Some((turn, &step.key)));
             if !seen {
-                found.push(format!("{turn}/{} is on record, and nobody was called", step.key));
+                found.push(format!("{turn}/{} is recorded, but was never called", step.key));
             }
         }
     }
     found
 }
 
-/// A turn that ended in the middle may leave a call without a record.
+/// True if the turn was dead-lettered. Such a turn may have calls without a record.
 fn was_given_up(turn: &TurnRecord) -> bool {
     let reason = turn.reason.as_deref().unwrap_or_default();
     ["attempts", "replay", "panic"].iter().any(|word| reason.starts_with(word))
 }
 
-/// An operator's cancellation breaks off what is in hand: a call after which nothing of the turn was recorded.
+/// True if an operator's cancellation interrupted the call: the turn recorded nothing after it.
 fn was_broken_off(turn: &TurnRecord, steps: Option<&Vec<StepRecord>>, call: &Seen) -> bool {
     let by_operator = turn.reason.as_deref().is_some_and(|reason| reason.starts_with("operator"));
     by_operator && steps.into_iter().flatten().all(|step| step.at <= call.at)
 }
 
-/// What was recorded did not run again.
+/// Checks that recorded steps did not run again.
 fn repeats(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     for call in lane.api.iter().chain(&lane.model) {
@@ -80,8 +80,8 @@ fn repeats(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// No two turns of the session were at the model or an API at the same time. A call without an end was cut off with its
-/// worker.
+/// Checks that no two turns of the session call a model or an API concurrently. Calls without an end are skipped: their
+/// worker was killed.
 fn overlaps(lane: &Lane) -> Vec<String> {
     let mut calls: Vec<_> = lane.model.iter().chain(&lane.api).collect();
     calls.sort_by_key(|call| call.began);
@@ -95,7 +95,7 @@ fn overlaps(lane: &Lane) -> Vec<String> {
     found
 }
 
-/// No timer fired early, none of a generation that was cancelled.
+/// Checks that no timer fired early or after its cancellation.
 fn timers(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     for (place, turn) in lane.turns.iter().enumerate() {
@@ -104,10 +104,10 @@ fn timers(lane: &Lane) -> Vec<String> {
             continue;
         }
         if turn.statuses.iter().any(|status| status.at < *due_at) {
-            found.push(format!("timer {name} fired early: it was due at {due_at}"));
+            found.push(format!("timer {name} fired before it was due at {due_at}"));
         }
         match lane.turns[..place].iter().rposition(|armed| arms(armed, timer_id)) {
-            None => found.push(format!("timer {name} fired, and no turn armed it")),
+            None => found.push(format!("timer {name} fired, but no turn armed it")),
             Some(armed) => {
                 let between = lane.turns[armed + 1..place].iter().find(|turn| cancels(turn));
                 found
@@ -123,7 +123,8 @@ fn arms(turn: &TurnRecord, id: &str) -> bool {
     indexes.into_iter().any(|index| timer_id(&turn.session_id, &turn.turn_id, index) == id)
 }
 
-/// A user's turn cancels all timers, unless it only forwards to a human; so does an operator's that does anything.
+/// A user's turn cancels all timers, unless it only forwards the message to a human. A control command that changes the
+/// session does so, too.
 fn cancels(turn: &TurnRecord) -> bool {
     match &turn.job.body {
         JobBody::UserMessage(_) => !turn.statuses.is_empty(),

@@ -1,4 +1,4 @@
-//! What one lane shows, in public.
+//! Reads the state of one lane through the public traits.
 
 use super::Unreadable;
 use base::clock;
@@ -20,11 +20,11 @@ use types::turn::TurnRecord;
 
 use storage::queue::DeadLetter as Letter;
 
-/// A timer due later than this is not waited for.
+/// Timers due later than this are ignored.
 const SOON: Duration = Duration::from_secs(60);
-/// The most runs of one session that are looked at.
+/// Maximum of runs that are read for one session.
 const RUNS: usize = 1_000;
-/// How long reading the events of a session may take.
+/// Time limit for reading the events of a session.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A message that the queue accepted.
@@ -32,59 +32,59 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Sent {
     /// The session.
     pub session_id: String,
-    /// Its place in the queue.
+    /// Stream sequence of the message.
     pub seq: u64,
-    /// A job, which names its `job_id`; or something that is none.
+    /// The payload: a job with a `job_id`, or an invalid job.
     pub payload: Bytes,
 }
 
-/// A call that a model or an API has seen.
+/// A call that a model or an API has received.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// `<session>/<turn>/<step>`.
+    /// Idempotency key: `<session>/<turn>/<step>`.
     pub key: String,
-    /// What was asked.
+    /// The request.
     pub what: String,
-    /// When, by the wall clock.
+    /// Time of arrival.
     pub at: Timestamp,
-    /// The same, to be compared with other calls.
+    /// Time of arrival on the monotonic clock, for comparison with other calls.
     pub began: Instant,
-    /// When it was answered.
+    /// Time of the response; `None` if the caller disconnected before.
     pub ended: Option<Instant>,
 }
 
-/// What is known of a run from outside.
+/// Everything that was observed outside of queue and store.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
-    /// Everything that the queue accepted, in its order.
+    /// All messages that the queue accepted, in stream order.
     pub sent: Vec<Sent>,
-    /// The events of each session, when they have been read already; else they are read one session after the other.
+    /// Events by session if the caller has read them already. Otherwise [`check`](super::check) reads them.
     pub events: Option<HashMap<String, Vec<Event>>>,
-    /// Calls that models have seen.
+    /// Calls that models have received.
     pub model: Vec<Seen>,
-    /// Calls that APIs have seen.
+    /// Calls that APIs have received.
     pub api: Vec<Seen>,
-    /// Some worker lived on after its lease was over. What such a worker still asks for may coincide with, and repeat,
-    /// what its successor does, but must not count: nothing of it is recorded. So in such a run it is not a violation when
-    /// two turns of a session overlap at the model, or a step runs again that was recorded; all else has to hold.
+    /// A worker continued after its lease had expired. Its calls may overlap with those of its successor or repeat
+    /// them, but it can record nothing. So in such a run, overlapping turns and repeated steps are no violations; all
+    /// other invariants must hold.
     pub outlived: bool,
 }
 
-/// One session, with all that it has left behind.
+/// One session with all its traces.
 pub(super) struct Lane {
     pub(super) session: Option<Session>,
     pub(super) sent: Vec<Sent>,
     jobs: Vec<(u64, Option<Job>)>,
-    /// In the order in which they were handled.
+    /// In the order of processing.
     pub(super) turns: Vec<TurnRecord>,
-    /// Job ids in the order in which they were handled.
+    /// Job ids in the order of processing.
     pub(super) handled: Vec<String>,
     pub(super) events: Vec<Event>,
     pub(super) letters: Vec<Letter>,
     pub(super) steps: HashMap<String, Vec<StepRecord>>,
     pub(super) model: Vec<Seen>,
     pub(super) api: Vec<Seen>,
-    /// Runs in this lane, and what is told of them here.
+    /// Runs in this lane, and their events in the session's stream.
     pub(super) runs: Vec<RunRecord>,
     pub(super) run_events: Vec<RunEvent>,
 }
@@ -132,12 +132,12 @@ impl Lane {
         })
     }
 
-    /// Messages that are no jobs.
+    /// Messages that are invalid jobs.
     pub(super) fn undecodable(&self) -> impl Iterator<Item = &Sent> {
         self.sent.iter().zip(&self.jobs).filter(|(_, (_, job))| job.is_none()).map(|(sent, _)| sent)
     }
 
-    /// The ids of the jobs sent, each once, in order.
+    /// Distinct ids of the published jobs, in order.
     pub(super) fn job_ids(&self) -> Vec<&String> {
         let mut ids = Vec::new();
         for (_, job) in &self.jobs {
@@ -150,14 +150,14 @@ impl Lane {
         self.jobs.iter().filter_map(|(_, job)| job.as_ref()).find(|job| job.job_id == job_id)
     }
 
-    /// The turn that a handled job is part of: its own, or that of the job which it was merged with.
+    /// Id of the turn that processed a job: its own turn, or the turn into which the job was merged.
     pub(super) fn turn_of(&self, job_id: &str) -> Option<&str> {
         let place = self.handled.iter().position(|id| id == job_id)?;
         let own = |id: &&String| self.turns.iter().any(|turn| turn.turn_id == **id);
         self.handled[..=place].iter().rev().find(own).map(String::as_str)
     }
 
-    /// Whole texts, and the pieces of those that were said while they were made.
+    /// All replies, including chunks.
     pub(super) fn said(&self) -> impl Iterator<Item = &Reply> {
         self.events.iter().filter_map(|event| if let Event::Reply(reply) = event { Some(reply) } else { None })
     }
@@ -171,14 +171,15 @@ impl Lane {
     }
 }
 
-/// The run that has the lane, and those within its turns.
+/// The run that owns the lane, and the runs within the session's turns.
 async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unreadable> {
     let of_session = RunQuery { origin_session: Some(session_id.to_owned()), limit: RUNS, ..RunQuery::default() };
     let within = store.runs(of_session).await?.into_iter().filter(|run| run.lane == session_id);
     Ok(store.run(session_id).await?.into_iter().filter(|run| run.origin_session.is_none()).chain(within).collect())
 }
 
-/// The jobs handled, in order. The session's own list is bounded: of what it has dropped there are the turns.
+/// Ids of the processed jobs, in order. The session's own list is bounded; turn records supply the ids that it has
+/// dropped.
 fn handled(session: Option<&Session>, turns: &[TurnRecord]) -> Vec<String> {
     let recent = session.map(|session| session.recent_jobs.to_vec()).unwrap_or_default();
     let dropped =
@@ -200,19 +201,19 @@ fn decode(sent: &Sent) -> Option<Job> {
     message.job().ok()
 }
 
-/// Everything published for a session so far, but for what runs of workflows have told.
+/// All events that were published for a session, except run events.
 ///
 /// # Errors
-/// When the events cannot be read, or their end does not come.
+/// If the events cannot be read, or the read exceeds its time limit.
 pub async fn events(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
     let all = published(queue, session_id).await?;
     Ok(all.into_iter().filter(|event| !matches!(event, Event::Run(_))).collect())
 }
 
-/// What runs of workflows have told on a stream so far: that of a session, or a run's own.
+/// All run events of a stream: a session's, or a run's own.
 ///
 /// # Errors
-/// When the events cannot be read, or their end does not come.
+/// If the events cannot be read, or the read exceeds its time limit.
 pub async fn run_events(queue: &dyn Queue, stream: &str) -> Result<Vec<RunEvent>, Unreadable> {
     let all = published(queue, stream).await?;
     let told = all.into_iter().filter_map(|event| match event {
@@ -222,7 +223,7 @@ pub async fn run_events(queue: &dyn Queue, stream: &str) -> Result<Vec<RunEvent>
     Ok(told.collect())
 }
 
-/// Everything published so far: up to a mark that this call publishes itself.
+/// Reads all events up to a marker event that this function publishes itself.
 async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Unreadable> {
     let mark = json!({ "mark": uuid::Uuid::new_v4().to_string() });
     let event = OutEvent {
@@ -238,8 +239,8 @@ async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Un
     let unreadable = |problem: &str| Unreadable::Events(session_id.to_owned(), problem.to_owned());
     loop {
         let next = tokio::time::timeout(PATIENCE, stream.next()).await;
-        let next = next.map_err(|_| unreadable("the last of them does not come"))?;
-        let event = next.ok_or_else(|| unreadable("they end too early"))??;
+        let next = next.map_err(|_| unreadable("timed out before the last event"))?;
+        let event = next.ok_or_else(|| unreadable("the stream ended before the last event"))??;
         match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(&error.to_string()))? {
             Event::Run(value) if value == mark => return Ok(events),
             event => events.push(event),
@@ -247,7 +248,7 @@ async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Un
     }
 }
 
-/// What is left to be done in a lane, in words.
+/// Describes the remaining work of a lane; empty if it is at rest.
 pub(super) async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<Vec<String>, Unreadable> {
     let mut left = Vec::new();
     if let Some(message) = queue.next_in_lane(session_id, 0, 0).await? {
@@ -255,16 +256,16 @@ pub(super) async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &st
     }
     let Some(session) = store.session(session_id).await? else { return Ok(left) };
     if let Some(lease) = &session.lease {
-        left.push(format!("the lane is held by {}", lease.owner));
+        left.push(format!("the lease is held by {}", lease.owner));
     }
     if session.turn.is_some() || session.pending_seq > session.last_seq {
         let Session { pending_seq, last_seq, turn, .. } = &session;
-        left.push(format!("the lane has work: pending {pending_seq}, handled {last_seq}, turn {turn:?}"));
+        left.push(format!("the lane has work: pending up to {pending_seq}, processed up to {last_seq}, turn {turn:?}"));
     }
     if session.timers.is_empty() {
         return Ok(left);
     }
-    // Timers go by the store's clock.
+    // Due times refer to the store's clock.
     let soon = store.due_timers(Duration::ZERO, 1).await?.now.plus(SOON);
     left.extend(
         session

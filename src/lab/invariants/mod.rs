@@ -1,11 +1,15 @@
-//! What holds after any run, whatever went wrong in it: nothing lost, nothing twice.
+//! The invariants of every run, with or without faults: nothing lost, nothing twice.
 //!
-//! [`check`] looks at a deployment that has come to rest, through the public traits, and at what the model and the API
-//! behind it have seen. The crash-point tests ask it after every fault, and `turnwheel chaos` at the end of a run. It answers every violation in words; none means that all holds. It knows nothing of the backend
-//! or of the faults, but for [`Evidence::outlived`].
+//! [`check`] reads a deployment at rest through the public traits, and compares it with the calls that model and API
+//! have received. It describes each violation in a sentence; an empty result means that all invariants hold. The
+//! crash-point tests call it after every fault, and `turnwheel chaos` at the end of a run. Except for
+//! [`Evidence::outlived`], it is independent of backend and faults.
 //!
-//! [`evidence`] gathers the state of one lane. [`conversation`] checks replies and history, [`decisions`] compares them with the
-//! recorded decisions, [`effects`] checks the calls of actions, [`runs`] the events of workflows.
+//! - [`evidence`]: the state of one lane;
+//! - [`conversation`]: replies and history;
+//! - [`decisions`]: replies and actions compared with the recorded decisions;
+//! - [`effects`]: calls of actions, and timers;
+//! - [`runs`]: events of workflow runs.
 
 mod conversation;
 mod decisions;
@@ -26,29 +30,30 @@ use types::cause::Cause;
 use types::session::Status;
 use types::turn::{Outcome, TurnRecord};
 
-/// The most dead letters that are looked at.
+/// Maximum of dead letters that are read.
 const LETTERS: usize = 100_000;
-/// Sessions looked at side by side.
+/// Sessions that are checked concurrently.
 const READERS: usize = 8;
 
-/// Why it cannot be told whether all holds.
+/// The reason why the invariants could not be checked.
 #[derive(Debug, Error)]
 pub enum Unreadable {
-    /// The queue's fault.
+    /// The queue returned an error.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The store's fault.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A session's events.
-    #[error("the events of session `{0}` cannot be read: {1}")]
+    /// The events of a session could not be read: session id, reason.
+    #[error("cannot read the events of session `{0}`: {1}")]
     Events(String, String),
 }
 
-/// True when nothing is left to be done for what was sent: every lane empty and free, no timer due soon.
+/// Returns true if no work remains for the sessions of `sent`: each lane is empty and has no lease, and no timer is due
+/// within a minute.
 ///
 /// # Errors
-/// When queue or store cannot be read.
+/// If queue or store cannot be read.
 pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> Result<bool, Unreadable> {
     for session_id in sessions(sent) {
         if !evidence::unrest(queue, store, session_id).await?.is_empty() {
@@ -58,10 +63,10 @@ pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> Res
     Ok(true)
 }
 
-/// Every violation, in words.
+/// Checks all invariants. Returns a description of each violation.
 ///
 /// # Errors
-/// When queue or store cannot be read: then nothing is known.
+/// If queue or store cannot be read. Then the result is unknown.
 pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) -> Result<Vec<String>, Unreadable> {
     let kept = queue.dead_letters(0, LETTERS).await?;
     let letters: Vec<Letter> = kept.into_iter().map(|kept| kept.letter).collect();
@@ -72,7 +77,7 @@ pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) ->
     let found: Vec<Vec<String>> = futures::stream::iter(looks).buffered(READERS).try_collect().await?;
     let mut found = found.concat();
     let abandoned = store.abandoned_lanes(Duration::ZERO, 1_000).await?;
-    found.extend(abandoned.into_iter().map(|lane| format!("{}: the lane has work and no holder", lane.session_id)));
+    found.extend(abandoned.into_iter().map(|lane| format!("{}: the lane has work, but no lease holder", lane.session_id)));
     Ok(found)
 }
 
@@ -99,14 +104,15 @@ fn sessions(sent: &[Sent]) -> BTreeSet<&str> {
     sent.iter().map(|sent| sent.session_id.as_str()).collect()
 }
 
-/// Every message accepted has a turn of its own, is part of a merged one, or is among the dead letters: exactly once.
+/// Checks that every accepted message has exactly one of these: a turn of its own, a part in a merged turn, or a dead
+/// letter.
 fn answered_once(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     for bad in lane.undecodable() {
         let letters = lane.letters.iter().filter(|letter| letter.payload == bad.payload).count();
         let copies = lane.sent.iter().filter(|sent| sent.payload == bad.payload).count();
         if letters != copies {
-            found.push(format!("message {} cannot be read and has {letters} dead letters", bad.seq));
+            found.push(format!("invalid message {} has {letters} dead letters", bad.seq));
         }
     }
     for job_id in lane.job_ids() {
@@ -117,13 +123,13 @@ fn answered_once(lane: &Lane) -> Vec<String> {
         }
         let turn = lane.turns.iter().find(|turn| turn.turn_id == *job_id);
         found.extend(match letters.first().map(|letter| letter.cause) {
-            None if handled != 1 => Some(format!("job {job_id} was handled {handled} times, and is no dead letter")),
+            None if handled != 1 => Some(format!("job {job_id} was processed {handled} times, and has no dead letter")),
             None if turn.is_none() && lane.turn_of(job_id).is_none() => Some(format!("job {job_id} has no turn")),
             Some(Cause::Invalid | Cause::UnknownAgent) if handled > 0 || turn.is_some() => {
-                Some(format!("job {job_id} is a dead letter and was handled as well"))
+                Some(format!("job {job_id} has a dead letter, but was also processed"))
             }
             Some(cause @ (Cause::Attempts | Cause::Replay)) if !turn.is_some_and(|turn| given_up(turn, cause)) => {
-                Some(format!("job {job_id} is a dead letter ({}) and its turn is not cancelled", cause.as_str()))
+                Some(format!("job {job_id} has a dead letter ({}), but its turn is not cancelled", cause.as_str()))
             }
             _ => None,
         });
@@ -137,25 +143,25 @@ fn given_up(turn: &TurnRecord, cause: Cause) -> bool {
         && turn.reason.as_deref().is_some_and(|reason| reason.split(':').next() == Some(cause.as_str()))
 }
 
-/// A turn for a user's message that nobody sent, or one that counts as answered without an answer.
+/// Reports a turn for a user message that was not sent, or a turn with the outcome `answered` without a reply.
 fn unfounded(lane: &Lane, turn: &TurnRecord) -> Option<String> {
     let id = &turn.turn_id;
     if turn.job.user_message().is_some() && !lane.job_ids().into_iter().any(|sent| sent == id) {
-        return Some(format!("turn {id} is for a message that nobody sent"));
+        return Some(format!("turn {id} belongs to a message that was not sent"));
     }
     let said = lane.replies().any(|reply| reply.turn_id == *id);
-    (turn.outcome == Outcome::Answered && !said).then(|| format!("turn {id} counts as answered, and nothing was said"))
+    (turn.outcome == Outcome::Answered && !said).then(|| format!("turn {id} has the outcome answered, but no reply"))
 }
 
-/// Messages were handled in the order in which the stream took them.
+/// Checks that messages were processed in stream order.
 fn in_order(lane: &Lane) -> Vec<String> {
     let place = |id: &String| lane.handled.iter().position(|handled| handled == id);
     let places: Vec<_> = lane.job_ids().into_iter().filter_map(|id| place(id).map(|place| (place, id))).collect();
     let swapped = places.windows(2).filter(|pair| pair[0].0 > pair[1].0);
-    swapped.map(|pair| format!("job {} was handled after {}, which was sent later", pair[0].1, pair[1].1)).collect()
+    swapped.map(|pair| format!("job {} was processed after job {}, which was sent later", pair[0].1, pair[1].1)).collect()
 }
 
-/// The statuses form a chain of legal transitions, as published and as the turns' records have them.
+/// Checks that the statuses are a chain of legal transitions, and that the published statuses match the recorded ones.
 fn statuses(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     let mut status = Status::Ready;
@@ -163,10 +169,10 @@ fn statuses(lane: &Lane) -> Vec<String> {
         let to = event.status;
         if event.previous != status {
             found
-                .push(format!("turn {}: {to} follows {status}, and says it follows {}", event.turn_id, event.previous));
+                .push(format!("turn {}: status {to} follows {status}, but its event names {} as previous", event.turn_id, event.previous));
         }
         if status == to || status.check(to).is_err() {
-            found.push(format!("turn {}: {status} → {to} is no legal transition", event.turn_id));
+            found.push(format!("turn {}: {status} → {to} is not a legal transition", event.turn_id));
         }
         status = to;
     }
@@ -177,13 +183,13 @@ fn statuses(lane: &Lane) -> Vec<String> {
         .flat_map(|turn| turn.statuses.iter().map(|status| (turn.turn_id.as_str(), status.status)))
         .collect();
     if published != recorded {
-        found.push(format!("the statuses published are {published:?}, those recorded {recorded:?}"));
+        found.push(format!("published statuses: {published:?}, recorded statuses: {recorded:?}"));
     }
     if let Some(session) = &lane.session
         && session.workflow_state.status != status
     {
         found.push(format!(
-            "the session shows {}, the last status published is {status}",
+            "the session has the status {}, but the last published status is {status}",
             session.workflow_state.status
         ));
     }

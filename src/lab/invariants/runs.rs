@@ -1,4 +1,5 @@
-//! Runs of workflows: each turn of a run has one end, nothing is told twice, and nothing after the end.
+//! Checks the events of workflow runs: each turn of a run has one end, no event is published twice, and none follows
+//! the end.
 
 use super::evidence::Lane;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
@@ -26,17 +27,18 @@ fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
     let waiting = lane.session.as_ref().and_then(|session| session.waiting.as_ref()?.run_id.as_ref());
     let waits = waiting == Some(&run.run_id);
     if waits != (run.status == RunStatus::Waiting) || (!waits && !run.status.has_ended()) {
-        found.push(format!("it is left {}", run.status.as_str()));
+        found.push(format!("it remains {}", run.status.as_str()));
     }
     let of_root = |event: &&&RunEvent| event.run_id == run.run_id && event.depth == 0;
     let last = |event: &RunEvent| matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed);
     let ends: Vec<_> = events.iter().filter(of_root).filter(|event| last(event)).collect();
-    // In a lane of its own each turn that was not in vain ends the run; else it ends with the session's turn.
+    // In a run's own lane, each turn except no-ops ends the run. Within a session, the run ends with the session's
+    // turn.
     let own = run.lane == run.run_id;
     let turns = lane.turns.iter().filter(|turn| turn.outcome != Outcome::Noop).count();
     let expected = if own { turns } else { usize::from(!waits) };
     if ends.len() != expected {
-        found.push(format!("it has {} ends, not {expected}", ends.len()));
+        found.push(format!("it has {} end events, expected {expected}", ends.len()));
     }
     let begun = events.iter().filter(of_root).filter(|event| event.kind == RunEventType::RunStarted).count();
     if begun > 1 {
@@ -46,15 +48,15 @@ fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
     let after = events.iter().rev().take_while(|event| event.event_id != end.event_id);
     let after: Vec<_> = after.map(|event| event.event_id.as_str()).collect();
     if !after.is_empty() {
-        found.push(format!("it tells more after its end: {}", after.join(", ")));
+        found.push(format!("events follow its end: {}", after.join(", ")));
     }
     let completed = end.kind == RunEventType::RunCompleted;
     if completed != (run.status == RunStatus::Completed) {
-        found.push(format!("it is {}, and told {}", run.status.as_str(), end.kind.as_str()));
+        found.push(format!("its status is {}, but its last event is {}", run.status.as_str(), end.kind.as_str()));
     }
     let output = end.data.as_ref().and_then(|data| data.get("output")?.as_str());
     if completed && output != run.output.as_deref() {
-        found.push(format!("its output is {:?}, and it told {output:?}", run.output));
+        found.push(format!("its output is {:?}, but its last event has {output:?}", run.output));
     }
     found
 }

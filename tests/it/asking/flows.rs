@@ -1,4 +1,4 @@
-//! A flow registered in Rust that asks: what it is answered, by whom and when.
+//! Flows registered in Rust that ask the user: the answers, the workers that process them, and their order.
 
 use super::*;
 use crate::scenarios::on_both_backends;
@@ -56,7 +56,7 @@ async fn three_questions_are_answered_on_three_workers_and_no_step_runs_twice(ba
         let choices = last(&engine).await.metadata.get("choices").cloned();
         assert_eq!(choices, (job == "m-2").then(|| json!(["退款", "换货"])));
     }
-    assert_eq!(decisions(&engine), 1, "answers are not put to the model");
+    assert_eq!(decisions(&engine), 1, "answers do not go to the model");
     let session = engine.session("s1").await;
     assert!(session.waiting.is_none() && session.timers.is_empty());
     let spoken: Vec<_> = session.history.iter().map(|entry| entry.text.as_str()).collect();
@@ -66,7 +66,7 @@ async fn three_questions_are_answered_on_three_workers_and_no_step_runs_twice(ba
         assert!(steps.iter().any(|step| step.key == format!("0/after_sales/{key}")), "{key}: {steps:?}");
     }
     let of_answer = engine.store.steps("s1", "m-4").await.unwrap();
-    let answered = of_answer.iter().find(|step| step.kind == "answer").expect("the turn says what it answered");
+    let answered = of_answer.iter().find(|step| step.kind == "answer").expect("the turn records the answered question");
     assert_eq!((answered.target.as_str(), &answered.output["turn_id"]), ("after_sales", &json!("m-1")));
     engine.say("s1", "m-5", "谢谢").await;
     assert_eq!(last_of(&engine, ReplyKind::Response).await, "说：谢谢");
@@ -98,7 +98,7 @@ async fn a_worker_killed_in_mid_answer_is_followed_by_another(backend: Backend) 
     engine.say("s1", "m-1", "售后").await;
     engine.publish("s1", "m-2", "A1001").await;
     eventually(DEADLINE, "the flow is in its last step", || async { done.all().len() == 2 }).await;
-    // Its lease and its delivery stay, as of a process that is killed.
+    // Drops all tasks. Lease and delivery remain, as after a kill.
     doomed.shutdown_background();
     killed.store(true, Ordering::SeqCst);
     engine.start_worker();
@@ -106,7 +106,7 @@ async fn a_worker_killed_in_mid_answer_is_followed_by_another(backend: Backend) 
     let turn = engine.turn("s1", "m-2").await;
     assert_eq!((turn.attempts, turn.outcome), (2, Outcome::Flow));
     let key = "s1/m-1/0/after_sales/book";
-    assert_eq!(done.all(), ["look up A1001", key, key], "what is recorded is not run again");
+    assert_eq!(done.all(), ["look up A1001", key, key], "recorded steps do not run again");
     let said: Vec<_> = engine.said("s1").await.into_iter().map(|(_, text)| text).collect();
     assert_eq!(said, ["哪个订单？", "A1001已办"], "each reply once");
 }
@@ -134,7 +134,8 @@ async fn answers_that_come_together_are_one(backend: Backend) {
     engine.publish("s1", "m-3", "很急").await;
     engine.start_worker();
     engine.turn("s1", "m-2").await;
-    // Without a worker in between they are one turn; one that stopped late may have taken the first alone.
+    // If no worker runs in between, the answers are one turn. A worker that stopped late may have processed the first
+    // one alone.
     let done = done.all();
     assert!(done == ["look up A1001\n很急"] || done[0] == "look up A1001", "{done:?}");
 }
@@ -164,7 +165,7 @@ async fn a_new_configuration_does_not_disturb_a_flow_that_waits(backend: Backend
     assert_eq!((done.all().len(), decisions(&engine)), (1, 1));
 }
 
-/// The message is answered like any other, after a word that the flow is gone.
+/// Checks that the user is told about the lost flow, and that the message is then answered like any other.
 async fn is_lost(engine: &Engine) {
     let turn = engine.say("s1", "m-2", "A1001").await;
     assert_eq!(turn.outcome, Outcome::Answered, "{turn:?}");

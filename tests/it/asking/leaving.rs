@@ -1,4 +1,4 @@
-//! How a flow that waits is left: by a word, by time, by an operator.
+//! The ways in which a waiting flow is left: by a word of the user, by a timeout, by an operator.
 
 use super::*;
 use crate::scenarios::on_both_backends;
@@ -31,9 +31,9 @@ async fn a_word_leaves_the_flow_in_either_language(backend: Backend) {
     }
     engine.say("s1", "m-1", "售后").await;
     engine.say("s1", "m-2", "取消订单 A1001").await;
-    assert_eq!(done.all(), ["look up 取消订单 A1001"], "more than the word is an answer");
+    assert_eq!(done.all(), ["look up 取消订单 A1001"], "a longer message is an answer");
     engine.say("s1", "m-3", "退出").await;
-    assert_eq!(done.all()[1], "book 退出", "the agent has words of its own");
+    assert_eq!(done.all()[1], "book 退出", "the agent file replaces the words");
 }
 
 async fn a_word_that_is_a_choice_is_an_answer(backend: Backend) {
@@ -59,7 +59,7 @@ async fn a_flow_is_forgotten_when_nobody_answers_in_time(backend: Backend) {
         session.waiting.is_none() && session.timers.is_empty() && session.turn.is_none()
     })
     .await;
-    assert_eq!((engine.said("s1").await.len(), decisions(&engine)), (said, 1), "nothing is said or asked");
+    assert_eq!((engine.said("s1").await.len(), decisions(&engine)), (said, 1), "no reply and no model call");
     engine.say("s1", "m-2", "A1001").await;
     assert_eq!(last_of(&engine, ReplyKind::Response).await, "说：A1001");
     assert!(done.all().is_empty());

@@ -1,4 +1,4 @@
-//! Flows that ask their user and wait, on the embedded and on the cluster backend.
+//! Flows that ask the user and wait, on the embedded and on the cluster backend.
 
 mod flows;
 mod leaving;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use types::event::{Reply, ReplyKind};
 use types::session::{Status, Waiting};
 
-/// What flows have done outside, in order.
+/// Effects of the flows, in order.
 #[derive(Clone, Default)]
 struct Done(Arc<Mutex<Vec<String>>>);
 
@@ -27,7 +27,7 @@ impl Done {
     }
 }
 
-/// Asks three times, and does something after the first two answers.
+/// Asks three questions, and has an effect after each of the first two answers.
 async fn after_sales(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     let order = flow.ask("哪个订单？").await?;
     flow.step("look_up", &order, |_| noted(&done, format!("look up {order}"))).await?;
@@ -42,8 +42,8 @@ async fn noted(done: &Done, what: String) -> Result<(), String> {
     Ok(())
 }
 
-/// Routes “售后” to the flow `after_sales` and “流程” to the workflow `steps`, says what a flow has failed by, plays task agents
-/// and answers everything else with itself.
+/// Routes “售后” to the flow `after_sales` and “流程” to the workflow `steps`, reports the error of a failed flow, acts as
+/// the task agents, and echoes everything else.
 fn decides(asked: &Asked) -> Answer {
     let decision = match asked.user.as_str() {
         _ if asked.schema.is_empty() => return Answer::Content(format!("{}({})", asked.system, asked.user)),
@@ -62,7 +62,7 @@ fn agent(fields: Value) -> Value {
     sales_with(&all)
 }
 
-/// An engine with the flow `after_sales`, and no worker.
+/// An engine with the flow `after_sales` and without workers.
 async fn engine(backend: Backend, fields: Value) -> (Engine, Done) {
     let mut engine = Engine::watching(backend, ScriptedModel::start(decides).await).await;
     let done = Done::default();
@@ -80,22 +80,22 @@ async fn waiting(engine: &Engine) -> Option<Box<Waiting>> {
 
 /// The last reply of the session.
 async fn last(engine: &Engine) -> Reply {
-    engine.replies("s1").await.pop().expect("something was said")
+    engine.replies("s1").await.pop().expect("the session has a reply")
 }
 
-/// The words of the last reply, which has to be of this kind.
+/// Text of the last reply, which must be of this kind.
 async fn last_of(engine: &Engine, kind: ReplyKind) -> String {
     let reply = last(engine).await;
     assert_eq!(reply.kind, kind, "{reply:?}");
     reply.text
 }
 
-/// How many decisions the model was asked for.
+/// Number of decisions that the model was asked for.
 fn decisions(engine: &Engine) -> usize {
     engine.model.asked().iter().filter(|asked| !asked.schema.is_empty()).count()
 }
 
-/// A user's message to the same agent that nobody waits for.
+/// A user message to the same agent, for tests that do not wait for its turn.
 fn message(job_id: &str, text: &str) -> Value {
     json!({"type": "user_message", "session_id": "s1", "agent_id": "sales", "job_id": job_id, "text": text})
 }

@@ -1,4 +1,4 @@
-//! A workflow whose stage asks: its run waits, and the answer continues it.
+//! Workflows with a stage that asks: the run waits, and the answer continues it.
 
 use super::*;
 use crate::scenarios::on_both_backends;
@@ -24,10 +24,10 @@ on_both_backends!(
     the_time_of_a_stage_is_not_the_user_s,
 );
 
-/// How long a stage that asks may take, without its user; enough for the step before the question on a slow machine.
+/// Timeout of a stage that asks, without the user's time. Enough for the step before the question on a slow machine.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Asks what its input says.
+/// Asks the question in its input.
 async fn asks(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     let input = flow.input.clone();
     flow.step("before", &input, |_| noted(&done, format!("before {input}"))).await?;
@@ -35,12 +35,12 @@ async fn asks(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     Ok(format!("{input}={answer}"))
 }
 
-/// Ends when the question of the other branch has waited for longer than its stage may take.
+/// Returns after the other branch's question has waited longer than the timeout of its stage.
 async fn slow(flow: FlowContext, done: Done) -> Result<String, FlowError> {
     flow.step("work", "", |_| async {
         eventually(DEADLINE, "the other branch asks", || async { !done.all().is_empty() }).await;
         let asked = Instant::now();
-        eventually(DEADLINE, "its time is over", || async { asked.elapsed() > LIMIT }).await;
+        eventually(DEADLINE, "its timeout has passed", || async { asked.elapsed() > LIMIT }).await;
         Ok::<_, String>("done".to_owned())
     })
     .await
@@ -65,7 +65,7 @@ fn stage(id: &str, runnable: &str, input: &str) -> Value {
     json!({"id": id, "runnable": runnable, "input": input})
 }
 
-/// A task agent, a question, another agent.
+/// A task agent, a question, another task agent.
 fn steps() -> Value {
     json!({"id": "steps", "stages": [stage("first", "a", "{query}"), stage("which", "asks", "哪个"), stage("third", "b", "{first} {which}")]})
 }
@@ -82,7 +82,7 @@ async fn told(engine: &Engine) -> Vec<RunEvent> {
     ids.sort_unstable();
     let all = ids.len();
     ids.dedup();
-    assert_eq!(ids.len(), all, "nothing is told twice");
+    assert_eq!(ids.len(), all, "no event is published twice");
     told
 }
 
@@ -90,7 +90,7 @@ fn outermost(events: &[RunEvent]) -> Vec<RunEventType> {
     events.iter().filter(|event| event.depth == 0 && event.path.is_empty()).map(|event| event.kind).collect()
 }
 
-/// What was said in the run, by whom.
+/// Messages in the run's events, with their authors.
 fn spoken(events: &[RunEvent]) -> Vec<(String, String)> {
     let said = events.iter().filter_map(|event| event.snapshot.as_ref());
     said.map(|said| (said.role.clone(), said.content.clone())).collect()
@@ -107,7 +107,7 @@ async fn a_run_waits_and_the_answer_continues_it(backend: Backend) {
     assert_eq!((before.usage.stages, before.usage.model_calls), (2, 1));
     assert_eq!(waiting(&engine).await.unwrap().run_id.as_ref(), Some(&before.run_id));
     let events = told(&engine).await;
-    assert_eq!(outermost(&events), [RunEventType::RunStarted], "a run that waits has not ended");
+    assert_eq!(outermost(&events), [RunEventType::RunStarted], "a waiting run has not ended");
     let asking = events.last().unwrap();
     assert_eq!((asking.kind, asking.stage_id.as_deref()), (RunEventType::StepCompleted, Some("which")));
     assert_eq!(asking.data.as_ref().unwrap()["awaits"], "answer");
@@ -125,14 +125,14 @@ async fn a_run_waits_and_the_answer_continues_it(backend: Backend) {
     assert_eq!((after.usage.stages, after.usage.model_calls, after.started_at), (3, 2, before.started_at));
     assert_eq!(done.all(), ["before 哪个"]);
     let all = told(&engine).await;
-    assert_eq!(all[..events.len()], events[..], "it goes on where it was");
+    assert_eq!(all[..events.len()], events[..], "the run continues its events");
     assert_eq!(outermost(&all), [RunEventType::RunStarted, RunEventType::RunCompleted]);
     let said = [("assistant", "a(流程)"), ("assistant", "哪个？"), ("user", "甲"), ("assistant", "b(a(流程) 哪个=甲)")];
     assert_eq!(spoken(&all), said.map(|(who, what)| (who.to_owned(), what.to_owned())));
     let agents: Vec<_> = engine.model.asked().into_iter().filter(|asked| asked.schema.is_empty()).collect();
     assert_eq!(agents.len(), 2, "no agent is asked twice");
 
-    // A run that repeats it from a stage has its answer.
+    // A new run from a later stage reuses the answer.
     let again = NewRun { from_run: Some(after.run_id), from_stage: Some("third".into()), ..NewRun::default() };
     let again = commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), again).await.unwrap();
     eventually(DEADLINE, "the repeated run has ended", || async {
@@ -195,7 +195,7 @@ async fn questions_side_by_side_are_asked_one_after_the_other(backend: Backend) 
         told(&engine).await.iter().any(|event| {
             event.kind == RunEventType::BranchCompleted && event.branch_id.as_deref() == Some("other")
         }),
-        "what runs beside a question comes to its end"
+        "a branch in parallel with a question completes"
     );
     engine.say("s1", "m-2", "甲").await;
     assert_eq!(last_of(&engine, ReplyKind::Final).await, format!("{second}？"));
@@ -223,7 +223,7 @@ async fn a_run_of_its_own_has_nobody_to_ask(backend: Backend) {
 }
 
 async fn the_time_of_a_stage_is_not_the_user_s(backend: Backend) {
-    // The question waits while the other branch is at work for longer than the stage may take.
+    // The question waits while the other branch works longer than the stage's timeout.
     let mut quick = stage("which", "asks", "哪个");
     quick["timeout"] = duration::format(LIMIT).into();
     let branches = json!([quick, stage("other", "slow", "{query}")]);

@@ -1,4 +1,4 @@
-//! What sessions are run with: plans, agents and their knowledge.
+//! Cases for the definitions that sessions use: plans, agents and knowledge.
 
 use base::clock;
 use definitions::agent::AgentRecord;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use storage::store::*;
 use types::plan::Plan;
 
-/// An agent under a hash of the case's choice.
+/// An agent with a hash that the case chooses.
 pub fn agent(id: &str, hash: &str, mut document: Value) -> AgentRecord {
     document["id"] = json!(id);
     AgentRecord {
@@ -54,14 +54,14 @@ pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store:
     for version in 1..=5 {
         let record = agent("sales", &format!("h{version}"), json!({"name": format!("v{version}")}));
         assert!(store.put_agent(record.clone()).await.unwrap());
-        assert!(!store.put_agent(record.clone()).await.unwrap(), "nothing new");
+        assert!(!store.put_agent(record.clone()).await.unwrap(), "the same version again");
         assert_eq!(*store.agent("sales").await.unwrap().unwrap(), record);
     }
     for version in 1..=5 {
         let old = store.agent_version("sales", &format!("h{version}")).await.unwrap().unwrap();
         assert_eq!(old.config.name, format!("v{version}"));
     }
-    assert!(store.put_agent(agent("sales", "h2", json!({"name": "v2"}))).await.unwrap(), "back to an older one");
+    assert!(store.put_agent(agent("sales", "h2", json!({"name": "v2"}))).await.unwrap(), "back to an older version");
     assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h2");
     assert!(store.agent_version("sales", "h9").await.unwrap().is_none());
     store.put_agent(agent("a", "h", json!({}))).await.unwrap();
@@ -78,9 +78,9 @@ pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store
     let returns = source("sales", "kb/退货.md", &text, Origin::AgentFile);
     assert!(returns.passages.len() > 3);
     assert!(store.put_knowledge(returns.clone()).await.unwrap());
-    assert!(!store.put_knowledge(returns.clone()).await.unwrap(), "nothing new");
+    assert!(!store.put_knowledge(returns.clone()).await.unwrap(), "the same source again");
     let added = source("sales", "kb/退货.md", &text, Origin::Added);
-    assert!(store.put_knowledge(added.clone()).await.unwrap(), "it came another way");
+    assert!(store.put_knowledge(added.clone()).await.unwrap(), "another origin is a change");
     let others = [
         source("sale", "z.md", "一", Origin::Added),
         source("sales", "$a.md", "二", Origin::Added),

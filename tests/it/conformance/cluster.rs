@@ -1,4 +1,4 @@
-//! All cases on NATS and MongoDB.
+//! Runs all cases on NATS and MongoDB.
 
 use super::catalog::agent;
 use super::runs::lane_of_run;
@@ -38,7 +38,7 @@ mod nats {
     super::queue_suite!(super::queue);
 }
 
-/// Two processes on one database, each of which knows the sessions that it left.
+/// Two stores on one database, like two processes, each with its own cache of sessions.
 async fn two_stores() -> (Arc<dyn Store>, Arc<dyn Store>, ClusterHandles) {
     let (first, servers) = store().await;
     let second = MongoStore::connect(&kit::settings(servers.settings()), &Tasks::new()).await.unwrap();
@@ -53,9 +53,9 @@ fn says(text: &str) -> impl FnOnce(&mut Change) {
 async fn history(store: &Arc<dyn Store>, seq: u64) -> Vec<String> {
     let grant = kit::grant(store, "s", seq).await;
     let stored = store.session("s").await.unwrap().unwrap();
-    // A process knows only nearly when the server says that it changed a session.
+    // The store only estimates the server's time of its own writes.
     let granted = Session { updated_at: stored.updated_at, ..grant.session.clone() };
-    assert_eq!(granted, stored, "granted as it is stored");
+    assert_eq!(granted, stored, "the grant has the stored state");
     let texts = grant.session.history.iter().map(|entry| entry.text.clone()).collect();
     let change = kit::change(&grant.session, &format!("m-{seq}"));
     assert_eq!(store.commit(kit::commit(&grant, seq, Some(change))).await.unwrap(), Committed::Released);
@@ -70,7 +70,7 @@ async fn a_session_that_another_process_has_had_since_is_read_anew() {
     kit::run_turn(&second, "s", 3, says("b")).await;
     assert_eq!(history(&first, 4).await, ["a", "b"]);
     assert_eq!(history(&second, 5).await, ["a", "b"]);
-    // A process that did nothing but hold the lane changes the epoch, too.
+    // Acquiring and releasing the lane changes the epoch, even without a change of the session.
     let grant = kit::grant(&second, "s", 6).await;
     assert!(second.release("s", grant.session.epoch, true).await.unwrap());
     let again = kit::grant(&first, "s", 6).await;
@@ -83,11 +83,11 @@ async fn an_agent_that_one_process_applies_is_what_every_other_one_uses_from_the
     let agent = |version: usize| agent("sales", &format!("h{version}"), json!({ "version": version }));
     first.put_agent(agent(0)).await.unwrap();
     let ended = CancellationToken::new();
-    // It asks all the time, so that it always has an answer of a moment ago.
+    // Asks continuously, so that its cache is always fresh.
     let asking = async {
         while !ended.is_cancelled() {
             second.agent("sales").await.unwrap().unwrap();
-            // An answer that is at hand lets nobody else work.
+            // A cached answer returns without yielding.
             tokio::task::yield_now().await;
         }
     };
@@ -113,7 +113,7 @@ async fn a_session_that_was_deleted_is_made_anew() {
     assert!(history(&first, 2).await.is_empty());
     kit::run_turn(&first, "s", 3, says("b")).await;
     sessions.delete_one(doc! {"_id": "s"}).await.unwrap();
-    // By another process, up to the epoch at which the first one left it.
+    // Another process brings the session to the epoch at which the first one left it.
     kit::run_turn(&second, "s", 4, says("c")).await;
     kit::run_turn(&second, "s", 5, |_| ()).await;
     assert_eq!(history(&first, 6).await, ["c"]);
@@ -139,7 +139,7 @@ async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
         let index = indexes.deserialize_current().unwrap();
         expiring |= index.keys.contains_key("expires_at") && index.options.is_some_and(|o| o.expire_after.is_some());
     }
-    assert!(expiring, "the server deletes it");
+    assert!(expiring, "the document has an expiry time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,7 +147,7 @@ async fn what_the_server_refuses_for_good_is_not_taken_for_its_absence() {
     let (queue, _servers) = queue().await;
     let letter = DeadLetter {
         cause: Cause::Invalid,
-        // Headers have 64 KiB at most.
+        // The server's limit for headers is 64 KiB.
         reason: "x".repeat(70_000),
         subject: "tw.jobs.s".into(),
         attempts: 1,
@@ -168,11 +168,13 @@ async fn a_commit_of_the_holder_counts_whoever_asks_for_the_lane_meanwhile() {
         let store = Arc::clone(&store);
         async move {
             let taken = kit::grant(&store, id, 1).await;
-            // One worker asks for a message that the commit handles, another one for a later message during the commit.
+            // One worker tries to acquire for a message that the commit covers, another for a later message during the
+            // commit.
             assert!(matches!(store.acquire(kit::acquire(id, 2, "w2")).await.unwrap(), Acquired::Busy(_)));
             let done = kit::commit(&taken, 3, Some(kit::change(&taken.session, "m-1")));
             let later = async {
-                // At different moments, so that some fall between the commit's tries, which nothing outside can see.
+                // Varies the moment, so that some calls fall between the attempts of the commit, which are not visible
+                // from outside.
                 for _ in 0..n {
                     tokio::task::yield_now().await;
                 }

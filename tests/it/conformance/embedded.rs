@@ -1,4 +1,4 @@
-//! All cases on the embedded backend, in memory and on a file; and what is durable in the file.
+//! Runs all cases on the embedded backend, in memory and on a file, and checks the durability of the file.
 
 use super::kit::*;
 use super::runs::{lane_of_run, run};
@@ -90,9 +90,9 @@ async fn jobs_outlive_the_process_and_their_sequences_are_never_used_again() {
     let queue = open_queue(file_in(folder.path()), &tasks).await;
     let again = queue.pull(10, DEADLINE).await.unwrap();
     assert_eq!(again.len(), 1, "{again:?}");
-    assert_eq!(again[0].message, delivered[1].message, "with the same default id");
+    assert_eq!(again[0].message, delivered[1].message, "the redelivery has the same default id");
     let repeat = queue.publish(job("会话", "m-3")).await.unwrap();
-    assert_eq!(repeat, Published { seq: seqs[2], duplicate: true }, "the window outlives the process, too");
+    assert_eq!(repeat, Published { seq: seqs[2], duplicate: true }, "the deduplication window survives the restart");
     assert_eq!(queue.publish(job("会话", "m-4")).await.unwrap().seq, seqs[2] + 1);
 }
 
@@ -152,7 +152,7 @@ async fn expired_events_are_deleted_and_readers_go_on_with_the_retained() {
     assert!(!queue.knows("s").await.unwrap());
     queue.emit([event].into()).await.unwrap();
     let first = queue.events("s", From::After(1)).await.unwrap().next().await.unwrap().unwrap();
-    assert_eq!(first.seq, 4, "sequences go on");
+    assert_eq!(first.seq, 4, "sequences continue");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,9 +185,9 @@ async fn a_turn_interrupted_by_the_end_of_the_process_is_resumed_at_once() {
     assert_eq!(store.due_timers(LONG * 2, 10).await.unwrap().timers.len(), 1);
     let abandoned = store.abandoned_lanes(Duration::ZERO, 10).await.unwrap();
     assert_eq!(abandoned, [AbandonedLane { session_id: "s".into(), epoch: first.session.epoch }]);
-    assert!(store.lead("scheduler", "w2", LONG).await.unwrap(), "leaders end with their process");
+    assert!(store.lead("scheduler", "w2", LONG).await.unwrap(), "leadership ends with the process");
     let second = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());
-    assert!(second.resumed, "no lease outlives the only process of its file");
+    assert!(second.resumed, "leases end with the only process of the file");
     assert_eq!((second.session.epoch, second.session.turn.unwrap().attempt), (first.session.epoch + 1, 2));
     assert_eq!(second.session.profile, odd_map());
 }
@@ -211,11 +211,11 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     assert_eq!((shown.epoch, shown.pending_seq, shown.last_seq), (taken.session.epoch, 2, 1));
     assert_eq!((shown.workflow_state.status, shown.outbox.len()), (Status::Processing, said.len()));
     assert_eq!(shown.turn, taken.session.turn);
-    assert!(store.idle_sessions(Duration::ZERO, 10).await.unwrap().is_empty(), "it is at work");
+    assert!(store.idle_sessions(Duration::ZERO, 10).await.unwrap().is_empty(), "a session with an open lane is not idle");
     drop(store);
     let store = store_in(folder.path());
     let again = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());
-    assert_eq!(again.session.outbox, said, "whoever goes on publishes it");
+    assert_eq!(again.session.outbox, said, "the next holder publishes the outbox");
     assert_eq!(store.commit(commit(&again, 2, None)).await.unwrap(), Committed::Released);
     let left = store.session("s").await.unwrap().unwrap();
     assert_eq!((left.epoch, left.last_seq, left.lease, left.turn), (taken.session.epoch + 1, 2, None, None));
@@ -229,7 +229,7 @@ async fn a_session_that_this_process_has_left_is_granted_as_it_is_stored() {
     for seq in 1..=60 {
         let taken = grant(&store, "s", seq).await;
         let stored = store.session("s").await.unwrap().unwrap();
-        // What the last turn said is read where it is wanted.
+        // The outbox of the last turn is read only on demand.
         let without = |session: &Session| Session { outbox: Vec::new(), outbox_unread: false, ..session.clone() };
         assert_eq!(without(&taken.session), without(&stored));
         let change = Change {
@@ -239,7 +239,7 @@ async fn a_session_that_this_process_has_left_is_granted_as_it_is_stored() {
             outbox: [event("好")].into(),
             ..change(&taken.session, &format!("m-{seq}"))
         };
-        // Every now and then a turn that was nothing.
+        // Every seventh turn has no change.
         let change = (seq % 7 != 0).then_some(change);
         assert_eq!(store.commit(commit(&taken, seq, change)).await.unwrap(), Committed::Released);
     }
@@ -262,7 +262,7 @@ async fn expired_turns_are_deleted_with_their_steps() {
         change.steps = vec![step("0/act", json!(4))];
     })
     .await;
-    eventually(DEADLINE, "the file is given back", || async {
+    eventually(DEADLINE, "the file is closed", || async {
         store.prune().await.unwrap();
         store.turns("s", 10).await.unwrap().len() == 1
     })
@@ -289,9 +289,9 @@ async fn the_lane_of_an_expired_run_is_deleted_unless_it_has_work() {
     })
     .await;
     assert!(store.session("ended").await.unwrap().is_none());
-    assert!(store.session("working").await.unwrap().is_some(), "a job of it waits");
+    assert!(store.session("working").await.unwrap().is_some(), "a job waits in its lane");
     let again = lane_of_run(&store, "ended").await;
-    assert_eq!(again.session.epoch, 1, "what is forgotten is not known any more");
+    assert_eq!(again.session.epoch, 1, "the deleted lane starts from scratch");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -316,7 +316,7 @@ async fn what_has_returned_is_in_the_file_without_an_orderly_end() {
         let published = queue.publish(job("s", &format!("m-{seq}"))).await.unwrap();
         run_turn(&store, "s", published.seq, |_| ()).await;
     }
-    // The file as a crash would leave it: its writer still has it open.
+    // A copy is the state after a crash, because the writer still has the file open.
     let copy = folder.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     std::fs::copy(folder.path().join(FILE_NAME), copy.join(FILE_NAME)).unwrap();
@@ -326,5 +326,5 @@ async fn what_has_returned_is_in_the_file_without_an_orderly_end() {
     assert_eq!((session.last_seq, session.recent_jobs.len()), (20, 20));
     assert_eq!(store.turns("s", 100).await.unwrap().len(), 20);
     let queue = open_queue(file, &tasks).await;
-    assert_eq!(queue.pull(100, DEADLINE).await.unwrap().len(), 20, "nothing was acknowledged");
+    assert_eq!(queue.pull(100, DEADLINE).await.unwrap().len(), 20, "all jobs are delivered again");
 }

@@ -1,4 +1,4 @@
-//! Requests and documents as the cases need them.
+//! Requests and documents for the cases.
 
 use crate::support::eventually;
 use base::clock;
@@ -16,23 +16,23 @@ use types::timer::NewTimer;
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, StatusAt, TurnRecord};
 
-/// Long enough that no case sees its end.
+/// A lease that no case outlives.
 pub const LONG: Duration = Duration::from_secs(60);
-/// Short enough to wait for its end.
+/// A lease short enough to wait for its expiry.
 pub const SHORT: Duration = Duration::from_millis(200);
-/// How far a store may be ahead of its server's clock.
+/// How far a store's estimate may be ahead of its server's clock.
 pub const AHEAD: Duration = Duration::from_millis(100);
-/// How long a case waits for anything.
+/// Time limit for every wait.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The settings of all cases: what takes time takes little.
+/// Settings of all cases, with short time limits.
 pub fn settings(mut settings: Settings) -> Settings {
     settings.worker.ack_wait = Text(Duration::from_millis(300));
     settings.lane.max_depth = 20;
     settings
 }
 
-/// When the stream of all cases was made.
+/// Creation time of the stream in all cases.
 pub fn stream() -> Timestamp {
     Timestamp::from_millis(1_767_000_000_000)
 }
@@ -57,12 +57,12 @@ pub fn acquire(session: &str, seq: u64, owner: &str) -> Acquire {
     }
 }
 
-/// Takes the lane, which must be free.
+/// Acquires the lane, which must be free.
 pub async fn grant(store: &Arc<dyn Store>, session: &str, seq: u64) -> Grant {
     granted(store.acquire(acquire(session, seq, "w1")).await.unwrap())
 }
 
-/// Takes the lane once its lease is over.
+/// Acquires the lane once its lease has expired.
 pub async fn grant_in_time(store: &Arc<dyn Store>, session: &str, seq: u64) -> Grant {
     let taken = eventually(DEADLINE, "the lane is free", || async {
         match store.acquire(acquire(session, seq, "w2")).await.unwrap() {
@@ -93,7 +93,7 @@ pub fn commit(grant: &Grant, last_seq: u64, change: Option<Change>) -> Commit {
     }
 }
 
-/// A change that changes as little as it can.
+/// The smallest possible change.
 pub fn change(session: &Session, turn_id: &str) -> Change {
     Change {
         agent_id: session.agent_id.clone(),
@@ -119,7 +119,7 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
     }
 }
 
-/// One whole turn; the lane must be free.
+/// Runs one whole turn. The lane must be free.
 pub async fn run_turn(store: &Arc<dyn Store>, session: &str, seq: u64, edit: impl FnOnce(&mut Change)) -> Session {
     let grant = grant(store, session, seq).await;
     let mut change = change(&grant.session, &format!("m-{seq}"));
@@ -128,7 +128,7 @@ pub async fn run_turn(store: &Arc<dyn Store>, session: &str, seq: u64, edit: imp
     store.session(session).await.unwrap().unwrap()
 }
 
-/// A flow that waits for its user.
+/// A flow that waits for the user.
 pub fn waiting() -> Box<Waiting> {
     let now = clock::now();
     Box::new(Waiting {
@@ -146,7 +146,7 @@ pub fn waiting() -> Box<Waiting> {
     })
 }
 
-/// Idle sessions with where they were left, by id, once there are so many: the server's clock may be a little ahead.
+/// Waits for `count` idle sessions, and returns their ids and last sequences. The server's clock may be slightly ahead.
 pub async fn idle(store: &Arc<dyn Store>, count: usize) -> Vec<(String, u64)> {
     let found = eventually(DEADLINE, "the idle sessions are found", || async {
         let found = store.idle_sessions(Duration::ZERO, 10).await.unwrap();
@@ -240,7 +240,7 @@ pub fn timer(id: &str, delay: Duration) -> NewTimer {
     }
 }
 
-/// Whatever a user, a model or an API may come up with.
+/// Values with unusual keys and contents, as users, models and APIs may produce them.
 pub fn odd_values() -> Value {
     json!({
         "$set": {"$inc": 1, "a.b": {"": "empty key", ".": [], "$": {}}},

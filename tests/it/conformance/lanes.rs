@@ -1,4 +1,4 @@
-//! The lane: who holds it, and what a commit lets go.
+//! Cases for the lane: lease holders, and the effects of commits and releases.
 
 use super::kit::*;
 use crate::support::eventually;
@@ -46,7 +46,7 @@ pub async fn a_handled_job_is_handled_for_good(store: Arc<dyn Store>) {
     for seq in [1, 4] {
         assert!(matches!(store.acquire(acquire("s", seq, "w2")).await.unwrap(), Acquired::Handled));
     }
-    assert_eq!(session(&store, "s").await, before, "nothing has changed");
+    assert_eq!(session(&store, "s").await, before, "the session is unchanged");
 }
 
 pub async fn an_expired_lease_is_taken_and_the_turn_resumed(store: Arc<dyn Store>) {
@@ -109,9 +109,9 @@ pub async fn processing_is_announced_only_under_its_conditions(store: Arc<dyn St
         let grant = granted(store.acquire(request.clone()).await.unwrap());
         assert_eq!(grant.session.workflow_state.status, shown, "{id}");
         assert_eq!(session(&store, id).await.workflow_state.status, shown, "{id}");
-        assert_eq!(grant.session.turn.unwrap().status, status, "{id}: the marker has the status from before");
+        assert_eq!(grant.session.turn.unwrap().status, status, "{id}: the marker has the status before the turn");
     }
-    // A turn that is resumed goes on from where it was.
+    // A resumed turn keeps its status.
     let grant = grant(&store, "resumed", 1).await;
     store.release("resumed", grant.session.epoch, false).await.unwrap();
     let mut request = acquire("resumed", 1, "w1");
@@ -129,7 +129,7 @@ pub async fn a_commit_releases_the_lane_unless_a_later_job_is_known(store: Arc<d
     let held = session(&store, "s").await;
     assert_eq!((held.last_seq, held.pending_seq, held.epoch), (1, 2, taken.session.epoch));
     assert_eq!(held.lease.as_ref().map(|lease| lease.owner.as_str()), Some("w1"));
-    // A commit computes the server's time again, within its precision.
+    // A commit calculates the server's time again, with limited precision.
     assert!(held.lease.unwrap().until.plus(AHEAD) >= taken.session.lease.clone().unwrap().until);
     let turn = held.turn.unwrap();
     assert_eq!((turn.seq, turn.hash.as_str(), turn.attempt, turn.status), (0, "", 1, Status::Cancelled));
@@ -150,7 +150,7 @@ pub async fn a_commit_without_a_change_only_moves_on(store: Arc<dyn Store>) {
     let after = session(&store, "s").await;
     assert_eq!((after.last_seq, after.lease.as_ref(), after.turn.as_ref()), (5, None, None));
     assert_eq!((after.profile, after.recent_jobs), (before.profile, before.recent_jobs));
-    assert_eq!(after.workflow_state, before.workflow_state, "what was announced is taken back");
+    assert_eq!(after.workflow_state, before.workflow_state, "the announced status is reverted");
 }
 
 pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
@@ -167,7 +167,7 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     late.turn.turn_id = "m-0".into();
     late.turn.attempts = 77;
     assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
-    assert_eq!(store.turn("s", "m-0").await.unwrap().unwrap().attempts, 1, "the record of the turn is the holder's");
+    assert_eq!(store.turn("s", "m-0").await.unwrap().unwrap().attempts, 1, "the turn's record belongs to the lease holder");
     assert_eq!(session(&store, "s").await, fresh.session);
     assert!(store.due_timers(LONG * 2, 10).await.unwrap().timers.is_empty());
     let unknown = Commit { session_id: "unknown".into(), ..commit(&stale, 1, None) };
@@ -178,14 +178,14 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     later_still.turn.outcome = Outcome::Cancelled;
     assert_eq!(store.commit(commit(&stale, 1, Some(later_still))).await.unwrap(), Committed::Fenced);
     let record = store.turn("s", "m-1").await.unwrap().unwrap();
-    assert_eq!(record.outcome, Outcome::Answered, "the record is that of the turn that counts");
+    assert_eq!(record.outcome, Outcome::Answered, "the record is that of the valid commit");
 }
 
 pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Store>) {
     let first = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
     let second = grant_in_time(&store, "s", 1).await;
     assert_eq!(second.session.turn.as_ref().unwrap().attempt, 2);
-    assert!(!store.release("s", first.session.epoch, false).await.unwrap(), "the lease is somebody else's");
+    assert!(!store.release("s", first.session.epoch, false).await.unwrap(), "another worker has the lease");
     let begun = first.session.turn.unwrap().at;
     store.forgive("s", begun).await.unwrap();
     store.forgive("s", begun.plus(LONG)).await.unwrap();
@@ -225,7 +225,7 @@ pub async fn renewing_keeps_leases_and_names_the_lost(store: Arc<dyn Store>) {
     assert_eq!(until(session(&store, "b").await), until(b.session));
     assert!(store.renew(&[], LONG).await.unwrap().is_empty());
 
-    // A lane that somebody else has asked for meanwhile is its holder's all the same, and may be renewed again and again.
+    // The holder can renew its lease repeatedly, even if another worker asks for the lane.
     let later = store.acquire(acquire("a", 2, "w2")).await.unwrap();
     assert!(matches!(later, Acquired::Busy(_)), "{later:?}");
     for times in 3..6 {
@@ -247,7 +247,7 @@ pub async fn a_commit_of_a_lane_that_is_lost_leaves_nothing_on_record(store: Arc
     assert!(store.steps("s", "m-1").await.unwrap().is_empty());
     let good = change(&fresh.session, "m-1");
     assert_eq!(store.commit(commit(&fresh, 1, Some(good))).await.unwrap(), Committed::Released);
-    // The holder keeps an expired lease until another worker takes the lane.
+    // The holder keeps an expired lease until another worker acquires the lane.
     let over = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 2, "w1") }).await.unwrap());
     let good = change(&over.session, "m-2");
     assert_eq!(store.commit(commit(&over, 2, Some(good))).await.unwrap(), Committed::Released);
@@ -263,18 +263,18 @@ pub async fn a_session_of_another_stream_is_set_back_where_it_was_found(store: A
         async move { store.acquire(Acquire { stream: other, rewind, ..acquire("s", seq, "w2") }).await.unwrap() }
     };
     for seq in [2, 9] {
-        assert!(matches!(wish(seq, None).await, Acquired::OtherStream), "whatever its sequence");
+        assert!(matches!(wish(seq, None).await, Acquired::OtherStream), "regardless of its sequence");
     }
     let found = Rewind { stream: Some(stream()), last_seq: 7, to: 1 };
     for stale in [Rewind { last_seq: 6, ..found }, Rewind { stream: None, ..found }] {
         assert!(matches!(wish(2, Some(stale)).await, Acquired::OtherStream));
     }
-    assert_eq!(session(&store, "s").await, before, "nothing has changed");
+    assert_eq!(session(&store, "s").await, before, "the session is unchanged");
     let held = grant(&store, "s", 8).await;
-    assert!(matches!(wish(2, Some(found)).await, Acquired::OtherStream), "the lane is held");
+    assert!(matches!(wish(2, Some(found)).await, Acquired::OtherStream), "another worker holds the lease");
     assert!(store.release("s", held.session.epoch, true).await.unwrap());
     let granted = granted(wish(2, Some(found)).await);
-    assert!(granted.resumed, "the turn that was in hand may come again");
+    assert!(granted.resumed, "the turn in flight may be redelivered");
     let now = session(&store, "s").await;
     assert_eq!((now.stream, now.last_seq, now.pending_seq, now.last_at), (Some(other), 1, 2, before.last_at));
     let turn = now.turn.clone().unwrap();
@@ -284,7 +284,7 @@ pub async fn a_session_of_another_stream_is_set_back_where_it_was_found(store: A
     assert_eq!(store.commit(done).await.unwrap(), Committed::Released);
     let after = session(&store, "s").await;
     assert_eq!((after.stream, after.last_seq, after.last_at), (Some(other), 2, Some(other)));
-    // From here on as any other, in this process and in one that reads it.
+    // From here on the session behaves like any other, in this process and in one that reads it.
     assert!(matches!(wish(2, None).await, Acquired::Handled));
     assert!(matches!(store.acquire(acquire("s", 9, "w1")).await.unwrap(), Acquired::OtherStream));
     assert!(matches!(wish(3, None).await, Acquired::Granted(_)));
@@ -316,7 +316,7 @@ pub async fn a_grant_tells_of_a_turn_whose_job_was_forgotten(store: Arc<dyn Stor
     many.jobs = (0..types::session::RECENT_JOBS).map(|n| format!("j-{n}")).collect();
     assert_eq!(store.commit(commit(&none, 2, Some(many))).await.unwrap(), Committed::Released);
     let found = wish(3, "m-1").await;
-    let mark = found.earlier.expect("it was looked for").expect("it was found");
+    let mark = found.earlier.expect("the lookup was made").expect("it was found");
     assert!(mark.is_of(queued_at) && !mark.is_of(queued_at.plus(SHORT)));
     assert_eq!(store.commit(commit(&found, 3, None)).await.unwrap(), Committed::Released);
     assert!(wish(4, "m-9").await.earlier.flatten().is_none());
@@ -351,13 +351,13 @@ pub async fn lanes_with_work_and_no_holder_are_abandoned(store: Arc<dyn Store>) 
     .await;
     assert_eq!(store.abandoned_lanes(Duration::ZERO, 1).await.unwrap().len(), 1);
     let oldest = |limit| store.abandoned_lanes(Duration::ZERO, limit);
-    assert_eq!(oldest(10).await.unwrap()[0].session_id, "released", "the longest abandoned comes first");
+    assert_eq!(oldest(10).await.unwrap()[0].session_id, "released", "the longest abandoned lane comes first");
     assert_eq!(oldest(1).await.unwrap()[0].session_id, "released");
-    assert_eq!(store.abandoned_lanes(LONG, 10).await.unwrap(), [], "one that was released has its grace, too");
-    // A whole lease has ended since the first release: this one is later by the store's clock.
+    assert_eq!(store.abandoned_lanes(LONG, 10).await.unwrap(), [], "the grace period also applies after a release");
+    // A whole lease has expired since the first release, so this release is later by the store's clock.
     let later = grant(&store, "a-later-one", 1).await;
     store.release("a-later-one", later.session.epoch, true).await.unwrap();
-    assert_eq!(oldest(1).await.unwrap()[0].session_id, "released", "whatever its name");
+    assert_eq!(oldest(1).await.unwrap()[0].session_id, "released", "the order does not depend on the id");
 }
 
 pub async fn two_hundred_sessions_at_once_end_right(store: Arc<dyn Store>) {

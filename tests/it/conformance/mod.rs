@@ -1,5 +1,5 @@
-//! What every backend must do: [`store`], [`catalog`], [`lanes`], [`runs`] and [`queue`] hold the cases, each on a fresh backend; [`embedded`] runs them
-//! in memory and on a file, `cluster` on NATS and MongoDB.
+//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`values`] and [`queue`] have the cases;
+//! each runs on a fresh backend. [`embedded`] runs them in memory and on a file, `cluster` on NATS and MongoDB.
 
 pub mod catalog;
 mod cluster;
@@ -11,7 +11,7 @@ mod runs;
 mod store;
 mod values;
 
-/// Makes a test of each case: `open` gives a fresh `(Arc<dyn …>, guard)`.
+/// Generates a test for each case. `open` returns a fresh `(Arc<dyn …>, guard)`.
 macro_rules! cases {
     ($open:path, $suite:ident: $($case:ident)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use types::event::{EventType, OutEvent};
 
 /// The ack wait of [`super::kit::settings`].
 const ACK_WAIT: Duration = Duration::from_millis(300);
-/// How long nothing must happen where nothing may.
+/// How long a test waits to see that nothing happens.
 const QUIET: Duration = Duration::from_millis(150);
 
 type Jobs = Arc<dyn Queue>;
@@ -31,7 +31,7 @@ async fn send_as(queue: &Jobs, session: &str, msg_id: &str) -> Published {
     queue.publish(job).await.unwrap()
 }
 
-/// The next delivery, which must come.
+/// Waits for the next delivery.
 async fn next(queue: &Jobs) -> Delivery {
     eventually(DEADLINE, "a delivery comes", || async { queue.pull(1, DEADLINE).await.unwrap().pop() }).await
 }
@@ -62,11 +62,11 @@ pub async fn a_delivery_tells_whether_others_wait_behind_it(queue: Jobs) {
         send(&queue, session, "{}").await;
     }
     let first = next(&queue).await;
-    assert!(first.followed, "two others are there");
+    assert!(first.followed, "two others wait");
     let rest = queue.pull(10, Duration::ZERO).await.unwrap();
-    assert_eq!(rest.iter().map(|delivery| delivery.followed).next_back(), Some(false), "nothing comes after them");
+    assert_eq!(rest.iter().map(|delivery| delivery.followed).next_back(), Some(false), "no message follows the last one");
     send(&queue, "d", "{}").await;
-    assert!(!next(&queue).await.followed, "it is alone, whatever is in hand");
+    assert!(!next(&queue).await.followed, "messages in flight do not count");
 }
 
 pub async fn any_bytes_are_a_payload(queue: Jobs) {
@@ -85,7 +85,7 @@ pub async fn a_repeat_of_a_message_id_is_dropped(queue: Jobs) {
     assert!(published.iter().all(|one| one.seq == published[0].seq));
     let delivery = next(&queue).await;
     queue.ack(&delivery.token).await.unwrap();
-    assert!(send_as(&queue, "s", "s:m-1").await.duplicate, "also when it is done");
+    assert!(send_as(&queue, "s", "s:m-1").await.duplicate, "a processed message is deduplicated, too");
     nothing_comes(&queue).await;
     assert!(!send_as(&queue, "s", "s:m-2").await.duplicate);
     assert!(!send(&queue, "s", "{}").await.duplicate && !send(&queue, "s", "{}").await.duplicate);
@@ -101,7 +101,7 @@ pub async fn a_pull_without_a_wait_answers_what_is_there(queue: Jobs) {
     let more = queue.pull(10, Duration::ZERO).await.unwrap();
     seen.extend(more.into_iter().map(|delivery| delivery.message.session_id));
     seen.sort();
-    assert_eq!(seen, ["a", "b", "c"], "all of it, without another pull");
+    assert_eq!(seen, ["a", "b", "c"], "one pull returns all messages");
 }
 
 pub async fn a_pull_waits_for_a_job_and_takes_no_more_than_asked(queue: Jobs) {
@@ -145,9 +145,9 @@ pub async fn a_lane_is_read_in_order_whoever_was_woken(queue: Jobs) {
     assert!(queue.next_in_lane("甲", after, 0).await.unwrap().is_none());
     assert!(queue.next_in_lane("丙", 0, 0).await.unwrap().is_none());
     let delivery = next(&queue).await;
-    assert_eq!(delivery.message.seq, seqs[0], "the oldest is handed out first");
+    assert_eq!(delivery.message.seq, seqs[0], "the oldest message is delivered first");
     queue.ack(&delivery.token).await.unwrap();
-    eventually(DEADLINE, "the jobs come again", || async {
+    eventually(DEADLINE, "the jobs are redelivered", || async {
         let message = queue.next_in_lane("甲", 0, 0).await.unwrap();
         message.map(|message| message.seq) == Some(seqs[1])
     })
@@ -159,7 +159,7 @@ pub async fn what_is_not_acknowledged_comes_again(queue: Jobs) {
     let first = next(&queue).await;
     let start = Instant::now();
     let again = next(&queue).await;
-    assert!(start.elapsed() >= ACK_WAIT / 2, "not before the ack wait");
+    assert!(start.elapsed() >= ACK_WAIT / 2, "the redelivery waits for the ack wait");
     assert_eq!(first.message, again.message);
     queue.ack(&again.token).await.unwrap();
     assert!(queue.pull(1, ACK_WAIT * 2).await.unwrap().is_empty());
@@ -179,7 +179,7 @@ pub async fn progress_keeps_a_delivery_from_coming_again(queue: Jobs) {
     let again = [next(&queue).await, next(&queue).await];
     let mut sessions = again.map(|delivery| delivery.message.session_id);
     sessions.sort();
-    assert_eq!(sessions, ["a", "b"], "without progress they come again");
+    assert_eq!(sessions, ["a", "b"], "without progress they are redelivered");
 }
 
 pub async fn a_refused_delivery_comes_again_after_its_delay(queue: Jobs) {
@@ -201,7 +201,7 @@ pub async fn a_full_lane_refuses_while_others_go_on(queue: Jobs) {
         published.push(queue.publish_message(job("flood")).await);
     }
     assert_eq!(published.iter().filter(|one| one.is_ok()).count(), 20);
-    assert!(queue.publish(job("flood")).await.is_ok(), "what is no user's message fits in");
+    assert!(queue.publish(job("flood")).await.is_ok(), "other jobs may use the reserve");
     for refused in published.into_iter().filter_map(std::result::Result::err) {
         assert!(matches!(refused, QueueError::Full(_)), "{refused:?}");
         assert!(refused.to_string().contains("lane.max_depth"), "{refused}");
@@ -254,11 +254,11 @@ async fn read(stream: &mut BoxStream<'static, Result<StreamEvent>>, count: usize
     let taken = async {
         let mut events = Vec::new();
         while events.len() < count {
-            events.push(stream.next().await.expect("events are without end").unwrap());
+            events.push(stream.next().await.expect("the event stream does not end").unwrap());
         }
         events
     };
-    tokio::time::timeout(DEADLINE, taken).await.expect("the events came")
+    tokio::time::timeout(DEADLINE, taken).await.expect("events within the deadline")
 }
 
 async fn quiet(stream: &mut BoxStream<'static, Result<StreamEvent>>) {
@@ -311,7 +311,7 @@ pub async fn a_reader_misses_and_repeats_nothing_while_events_are_emitted(queue:
     let readers = join_all((0..8_u64).map(|_| async {
         let mut stream = queue.events("s", From::After(0)).await.unwrap();
         let first = read(&mut stream, COUNT / 5).await;
-        // Connects again, as a browser does.
+        // Reconnects like a browser.
         let mut stream = queue.events("s", From::After(first.last().unwrap().seq)).await.unwrap();
         let rest = read(&mut stream, COUNT - COUNT / 5).await;
         [first, rest].concat()
@@ -361,7 +361,7 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
     let other = DeadLetter { cause: Cause::Attempts, job_id: Some("m-2".into()), msg_id: "2".into(), ..letter.clone() };
     queue.dead(other.clone()).await.unwrap();
     let kept = queue.dead_letters(0, 10).await.unwrap();
-    // Where the reason is a header it is one line.
+    // The reason may be stored in a header, which has one line.
     let one_line = |letter: &DeadLetter| DeadLetter { reason: letter.reason.replace('\n', " "), ..letter.clone() };
     assert_eq!(
         kept.iter().map(|kept| one_line(&kept.letter)).collect::<Vec<_>>(),
@@ -392,10 +392,10 @@ pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
     let kept = queue.dead_letters(0, 10).await.unwrap();
     assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq);
     assert!(queue.remove_letter(kept[1].seq).await.unwrap());
-    assert!(!queue.remove_letter(kept[1].seq).await.unwrap(), "it is gone");
+    assert!(!queue.remove_letter(kept[1].seq).await.unwrap(), "the dead letter is removed");
     assert_eq!(queue.dead_letters(0, 10).await.unwrap(), [kept[0].clone(), kept[2].clone()]);
     assert!(queue.remove_letter(kept[2].seq).await.unwrap());
-    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq, "also when it is gone");
+    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq, "a removed dead letter counts, too");
     queue.dead(letter("4")).await.unwrap();
     assert!(queue.dead_letters(0, 10).await.unwrap()[1].seq > kept[2].seq);
 }
@@ -405,8 +405,8 @@ pub async fn a_hint_of_a_cancellation_reaches_every_listener(queue: Jobs) {
     queue.hint_cancel(hint.clone()).await.unwrap();
     let mut listeners = [queue.cancel_hints().await.unwrap(), queue.cancel_hints().await.unwrap()];
     for listener in &mut listeners {
-        // A hint may get lost, so it is given until it is heard.
-        let heard = eventually(DEADLINE, "the hint comes", || {
+        // A hint may get lost, so the test repeats it.
+        let heard = eventually(DEADLINE, "the hint arrives", || {
             let heard = listener.next().now_or_never().flatten();
             let (queue, hint) = (&queue, hint.clone());
             async move {
@@ -422,8 +422,8 @@ pub async fn a_timer_hint_reaches_every_listener(queue: Jobs) {
     queue.hint_timers().await.unwrap();
     let mut listeners = [queue.timer_hints().await.unwrap(), queue.timer_hints().await.unwrap()];
     for listener in &mut listeners {
-        // A hint may get lost, so it is given until it is heard.
-        eventually(DEADLINE, "the hint comes", || {
+        // A hint may get lost, so the test repeats it.
+        eventually(DEADLINE, "the hint arrives", || {
             let heard = listener.next().now_or_never().is_some();
             let queue = &queue;
             async move {

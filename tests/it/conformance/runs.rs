@@ -1,4 +1,4 @@
-//! Workflows and their runs.
+//! Cases for workflows and their runs.
 
 use super::kit::*;
 use base::clock;
@@ -46,7 +46,7 @@ pub async fn a_registered_workflow_is_seen_at_once_and_its_older_version_stays(s
     let versions: Vec<_> = (1..=3).map(|version| workflow("w", &format!("v{version}"))).collect();
     for version in &versions {
         assert!(store.put_workflow(version.clone()).await.unwrap());
-        assert!(!store.put_workflow(version.clone()).await.unwrap(), "nothing new");
+        assert!(!store.put_workflow(version.clone()).await.unwrap(), "the same version again");
         let now = store.workflow("w").await.unwrap().unwrap();
         assert_eq!((&now.hash, &now.document, &now.workflow), (&version.hash, &version.document, &version.workflow));
     }
@@ -54,7 +54,7 @@ pub async fn a_registered_workflow_is_seen_at_once_and_its_older_version_stays(s
         let old = store.workflow_version("w", &version.hash).await.unwrap().unwrap();
         assert_eq!(old.workflow.description, version.workflow.description);
     }
-    assert!(store.put_workflow(versions[0].clone()).await.unwrap(), "back to an older one");
+    assert!(store.put_workflow(versions[0].clone()).await.unwrap(), "back to an older version");
     assert_eq!(store.workflow("w").await.unwrap().unwrap().hash, versions[0].hash);
     assert!(store.workflow_version("w", "h9").await.unwrap().is_none());
     store.put_workflow(workflow("研究", "")).await.unwrap();
@@ -90,9 +90,9 @@ pub async fn a_run_is_written_by_its_lane_s_last_holder(store: Arc<dyn Store>) {
     let begun = RunRecord { started_at: Some(clock::now()), ..run("r", "w", RunStatus::Running) };
     store.update_run(begun.clone(), 3).await.unwrap();
     assert_eq!(store.run("r").await.unwrap(), Some(begun.clone()));
-    assert!(!store.put_run(run("r", "w", RunStatus::Pending)).await.unwrap(), "whoever asked for it comes late");
+    assert!(!store.put_run(run("r", "w", RunStatus::Pending)).await.unwrap(), "the run exists already");
     store.update_run(run("r", "w", RunStatus::Failed), 2).await.unwrap();
-    assert_eq!(store.run("r").await.unwrap(), Some(begun), "an earlier holder has nothing to say any more");
+    assert_eq!(store.run("r").await.unwrap(), Some(begun), "the write of an earlier lease holder is rejected");
     let ended = RunRecord { ended_at: Some(clock::now()), ..run("r", "w", RunStatus::Cancelled) };
     store.update_run(ended.clone(), 3).await.unwrap();
     assert_eq!(store.run("r").await.unwrap(), Some(ended));
@@ -144,7 +144,7 @@ pub async fn runs_are_listed_newest_first_and_filtered(store: Arc<dyn Store>) {
     assert_eq!(list(RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() }).await, json!(["r3", "r1"]));
 }
 
-/// The lane of a run, held.
+/// Acquires the lane of a run.
 pub(super) async fn lane_of_run(store: &Arc<dyn Store>, run_id: &str) -> Grant {
     let mut request = acquire(run_id, 1, "w1");
     request.new_session.kind = Kind::Run;

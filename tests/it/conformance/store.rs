@@ -1,4 +1,4 @@
-//! What a commit and a record keep, and what queries answer.
+//! Cases for commits, step records and queries.
 
 use super::kit::*;
 use crate::support::eventually;
@@ -51,9 +51,9 @@ pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
     assert_eq!((session.timer_generation, session.timers.len()), (3, 1));
     let armed = &session.timers[0];
     assert_eq!((armed.timer_id.as_str(), armed.generation, armed.message.as_deref()), ("t1", 3, Some("还在吗？")));
-    // A store that knows its server's clock only nearly takes it for later than it is, never for earlier.
+    // A store that estimates its server's clock may be ahead of it, but never behind.
     let latest = after.plus(LONG).plus(AHEAD);
-    assert!(before.plus(LONG) <= armed.due_at && armed.due_at <= latest, "due from the store's clock");
+    assert!(before.plus(LONG) <= armed.due_at && armed.due_at <= latest, "the due time is based on the store's clock");
     assert_eq!((session.closed_at, session.handoff), (Some(closed), Some(handoff)));
     assert_eq!((session.last_seq, session.kind, session.created_at), (2, Kind::Chat, taken.session.created_at));
     assert_eq!(store.turn("s", "m-1").await.unwrap(), Some(turn));
@@ -75,7 +75,7 @@ pub async fn the_history_drops_what_the_caller_says(store: Arc<dyn Store>) {
     assert_eq!(texts(&run_turn(&store, "s", 3, say(&[], 0)).await), ["3", "4"]);
     assert_eq!(texts(&run_turn(&store, "s", 4, say(&["5", "6"], 3)).await), ["6"]);
     assert_eq!(texts(&run_turn(&store, "s", 5, say(&["7"], 0)).await), ["6", "7"]);
-    assert_eq!(texts(&grant(&store, "s", 6).await.session), ["6", "7"], "a grant has the history, too");
+    assert_eq!(texts(&grant(&store, "s", 6).await.session), ["6", "7"], "the grant has the shortened history");
 }
 
 pub async fn recent_jobs_are_the_last_hundred(store: Arc<dyn Store>) {
@@ -164,7 +164,7 @@ pub async fn a_stale_epoch_shows_no_status(store: Arc<dyn Store>) {
     taken.session.epoch -= 1;
     let steps = vec![step("0/late", json!(1))];
     let recorded = store.record(record(&taken, "m-1", steps, Some(Status::Cancelled))).await.unwrap();
-    assert_eq!(recorded, [Recorded::New], "a step counts, whoever recorded it first");
+    assert_eq!(recorded, [Recorded::New], "a step counts regardless of the epoch");
     assert_eq!(store.session("s").await.unwrap().unwrap().workflow_state.status, Status::Typing);
 }
 
@@ -227,7 +227,7 @@ pub async fn steps_of_the_commit_replace_what_was_recorded(store: Arc<dyn Store>
     let stale = granted(store.acquire(Acquire { lease: Duration::ZERO, ..acquire("s", 1, "w1") }).await.unwrap());
     store.record(record(&stale, "m-1", vec![step("0/act", json!("first"))], None)).await.unwrap();
     let taken = grant_in_time(&store, "s", 1).await;
-    // The holder before has come to something else, and its commit is too late.
+    // The previous holder has another result, and its commit is late.
     let mut late = change(&stale.session, "m-1");
     late.steps = vec![step("1/decide", json!("late"))];
     assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
@@ -266,7 +266,7 @@ pub async fn an_outbox_is_kept_until_the_next_commit(store: Arc<dyn Store>) {
         true => store.session("s").await.unwrap().unwrap().outbox,
         false => taken.session.outbox.clone(),
     };
-    assert_eq!(outbox, [event("d")], "whoever is next may have to publish it");
+    assert_eq!(outbox, [event("d")], "the next holder may have to publish it");
     store.record(record(&taken, "m-5", vec![step("0/act", json!(1))], Some(Status::Processing))).await.unwrap();
     assert_eq!(store.session("s").await.unwrap().unwrap().outbox, [event("d")]);
     assert_eq!(store.commit(commit(&taken, 5, None)).await.unwrap(), Committed::Released);
@@ -287,9 +287,9 @@ pub async fn turns_are_listed_newest_first(store: Arc<dyn Store>) {
 pub async fn sessions_are_listed_last_changed_first_and_filtered(store: Arc<dyn Store>) {
     let mut last = Timestamp::default();
     for (seq, id) in ["a", "b", "c", "a"].into_iter().enumerate() {
-        // The order is told by milliseconds.
+        // The order is by milliseconds, so the test waits for the next one.
         let passed = || async { store.due_timers(Duration::ZERO, 1).await.unwrap().now > last };
-        eventually(DEADLINE, "the lease has passed on", passed).await;
+        eventually(DEADLINE, "the next millisecond begins", passed).await;
         let agent = if id == "b" { "support" } else { "sales" };
         let changed = run_turn(&store, id, seq as u64 + 1, |change| {
             change.agent_id = agent.into();
@@ -349,9 +349,9 @@ pub async fn one_leads_until_it_resigns_or_its_lease_ends(store: Arc<dyn Store>)
     assert!(store.lead("scheduler", "w1", LONG).await.unwrap());
     assert!(store.lead("scheduler", "w1", LONG).await.unwrap(), "the leader renews");
     assert!(!store.lead("scheduler", "w2", LONG).await.unwrap());
-    assert!(store.lead("other", "w2", LONG).await.unwrap(), "roles are apart");
+    assert!(store.lead("other", "w2", LONG).await.unwrap(), "roles are independent");
     store.resign("scheduler", "w2").await.unwrap();
-    assert!(!store.lead("scheduler", "w2", LONG).await.unwrap(), "only the leader resigns");
+    assert!(!store.lead("scheduler", "w2", LONG).await.unwrap(), "only the leader can resign");
     store.resign("scheduler", "w1").await.unwrap();
     assert!(store.lead("scheduler", "w2", SHORT).await.unwrap());
     assert!(!store.lead("scheduler", "w1", SHORT).await.unwrap());
@@ -374,7 +374,7 @@ pub async fn tokens_of_a_session_and_of_days_count_once(store: Arc<dyn Store>) {
     })
     .await;
     assert_eq!(session.tokens, 40);
-    // A holder that has lost its lane counts nothing, whoever has it then the same turn once.
+    // A holder that has lost its lane counts no tokens. The next holder counts the same turn once.
     let short = Acquire { lease: SHORT, ..acquire("s", 2, "w1") };
     let lost = granted(store.acquire(short).await.unwrap());
     let taken = grant_in_time(&store, "s", 2).await;
@@ -387,9 +387,9 @@ pub async fn tokens_of_a_session_and_of_days_count_once(store: Arc<dyn Store>) {
     assert_eq!(store.commit(commit(&lost, 2, Some(ends(&lost)))).await.unwrap(), Committed::Fenced);
     assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 30), ("客服".to_owned(), 10)]);
     assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Released);
-    assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Fenced, "a repeat");
+    assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Fenced, "the same commit again");
     assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 35), ("客服".to_owned(), 10)]);
-    // Another session, which stays held, on the next day; then many at once.
+    // Another session on the next day, which stays held; then many concurrently.
     let held = grant(&store, "s2", 1).await;
     assert!(matches!(store.acquire(acquire("s2", 2, "w2")).await.unwrap(), Acquired::Busy(_)));
     let next = Change { tokens: 7, days: vec![used("sales", "2026-01-03", 7)], ..change(&held.session, "m-1") };

@@ -1,4 +1,4 @@
-//! What users, models and APIs come up with survives a round trip.
+//! Cases for values: unusual texts and keys of users, models and APIs survive a round trip.
 
 use super::catalog::{agent, plan};
 use super::kit::*;

@@ -1,4 +1,4 @@
-//! Queue and store behind a [`Wire`].
+//! Queue and store with faults: each call goes through a [`Wire`].
 
 use super::wire::Wire;
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// See the module.
+/// A queue behind a wire.
 pub struct FaultyQueue {
     pub inner: Arc<dyn Queue>,
     pub wire: Arc<Wire>,
@@ -128,7 +128,7 @@ impl Queue for FaultyQueue {
     }
 }
 
-/// See the module.
+/// A store behind a wire.
 pub struct FaultyStore {
     pub inner: Arc<dyn Store>,
     pub wire: Arc<Wire>,
@@ -162,7 +162,7 @@ impl Store for FaultyStore {
         let lane = request.session_id.clone();
         let call = async {
             let held = Held { session_id: request.session_id.clone(), epoch: request.epoch };
-            // Its answer may come after that of a renewal which finds the lease gone.
+            // A renewal that finds the lease gone may return before this commit does.
             self.wire.give_back(held.clone());
             let committed = self.inner.commit(request).await?;
             match committed {

@@ -1,4 +1,4 @@
-//! What becomes of an attempt whose write has failed.
+//! Behaviour of a turn's attempt after a failed write.
 
 use super::faulty::FaultyStore;
 use super::plan::{Fault, Operation, Plan, Point};
@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use storage::store::Store;
 
-/// A journal whose first write reaches the store, and fails for all that it knows.
+/// A journal whose first write reaches the store but returns an error.
 async fn journal(inner: &Arc<dyn Store>) -> Journal {
     let epoch = grant(inner, "s", 1).await.session.epoch;
     let operation = Operation { name: "record", lane: "s".into(), item: "m-1/a".into(), nth: 1 };
@@ -31,8 +31,8 @@ async fn after_a_step_whose_record_failed_none_of_the_attempt_begins() {
     let failed = journal.step("a", label, Durability::OnReturn, "a", answer).await;
     assert!(matches!(failed, Err(StepError::Journal(JournalError::Store(_)))));
     let begun = journal.step("b", label, Durability::OnReturn, "b", answer).await;
-    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
-    assert_eq!(inner.steps("s", "m-1").await.unwrap().len(), 1, "the next attempt begins from it");
+    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "no further step begins");
+    assert_eq!(inner.steps("s", "m-1").await.unwrap().len(), 1, "the next attempt replays it");
 }
 
 #[tokio::test]
@@ -53,16 +53,16 @@ async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
         failed
     };
     let (ended, failed) = tokio::join!(under_way, fails);
-    ended.expect("what is under way comes to its end");
+    ended.expect("a step in flight finishes");
     assert!(matches!(failed, Err(JournalError::Store(_))), "{failed:?}");
     let begun = journal.step("c", label, Durability::Deferred, "c", answer).await;
-    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "nothing more begins");
+    assert!(matches!(begun, Err(StepError::Journal(JournalError::Halted))), "no further step begins");
     let refused = journal.settle().await;
     assert!(matches!(refused, Err(JournalError::Halted)), "{refused:?}");
     let steps = inner.steps("s", "m-1").await.unwrap();
     assert_eq!(
         steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>(),
         ["a"],
-        "the next attempt begins from it"
+        "the next attempt replays it"
     );
 }

@@ -1,10 +1,10 @@
-//! Reads that lag as far as the traits' contracts let them.
+//! Stale reads, as far as the contracts of the traits permit them.
 //!
 //! - `next_in_lane` may miss recent messages, but never a message that the caller knows to be in the lane (`at_least`).
-//! - `session` may show an older state, as right after an election.
-//! - `due_timers` and `abandoned_lanes` may show the state of a sweep ago.
+//! - `session` may return an older state, as after an election.
+//! - `due_timers` and `abandoned_lanes` may return the state of the previous sweep.
 //!
-//! Steps, agents, plans and all answers of writes are never behind: turns are built on them.
+//! Steps, agents, plans and the results of writes are never stale, because turns depend on them.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use storage::queue::Message;
 use storage::store::records::{AbandonedLane, DueTimer};
 use types::session::Session;
 
-/// How often a process looks for a message before it sees it without having been told of it.
+/// Number of reads that miss a message of which the process was not notified.
 const LOOKS: usize = 2;
 
-/// What one process was shown.
+/// State that one process has read.
 #[derive(Default)]
 pub struct Lag {
     looks: Mutex<HashMap<(String, u64), usize>>,
@@ -25,7 +25,7 @@ pub struct Lag {
 }
 
 impl Lag {
-    /// A message that the caller cannot know of is not there at first.
+    /// Hides a message at first, unless the caller knows of it.
     pub fn next(&self, at_least: u64, message: Option<Message>) -> Option<Message> {
         let message = message?;
         if message.seq <= at_least {
@@ -37,7 +37,7 @@ impl Lag {
         (*looks > LOOKS).then_some(message)
     }
 
-    /// The session as it was at the look before, if that was another state.
+    /// Returns the state of the previous read, if it differs.
     pub fn session(&self, session_id: &str, session: Option<Session>) -> Option<Session> {
         let known = self.sessions.lock().unwrap().insert(session_id.to_owned(), session.clone());
         known.unwrap_or(session)

@@ -1,13 +1,13 @@
-//! Nothing lost, nothing twice: every scenario with a fault at every operation.
+//! Nothing lost, nothing twice: runs every scenario with a fault at every operation.
 //!
-//! A run has its own backend in memory, workers (and a scheduler) that are killed or frozen like processes ([`process`]),
-//! and a [`wire`] between the two, which [`plan`] tells where to strike. Its model answers in other words at every call
-//! ([`varied`]), and in some scenarios reads [`lag`]. [`run`] recovers, waits until all is at rest, and
-//! asks [`lab::invariants`] what is wrong. [`mutants`] show that something would be.
+//! Each run has its own backend in memory, and workers and a scheduler as [`process`]es that can be killed or frozen. A
+//! [`wire`] connects each process with the backend; the [`plan`] decides where it injects a fault. The model uses other
+//! words at every call ([`varied`]), and in some scenarios reads [`lag`]. [`run`] recovers from the faults, waits until
+//! no work is left, and checks [`lab::invariants`]. [`mutants`] show that this check finds violations.
 //!
-//! Every point has to be reached. Each run has a clock of its own for processes, queue, store, model and API, which a [`mover`]
-//! moves. NATS and MongoDB decide by their own clocks, which no test can move, so these tests use the embedded backend alone.
-//! `turnwheel chaos` tests the same promises on the servers, with their leases and redeliveries.
+//! Every point must be reached. Each run has its own clock for processes, queue, store, model and API, which a
+//! [`mover`] advances. Servers of NATS and MongoDB have clocks that no test can move, so these tests use the embedded
+//! backend only. `turnwheel chaos` checks the same promises on real servers, with their leases and redeliveries.
 
 mod faulty;
 mod journal;
@@ -27,7 +27,7 @@ mod wire;
 use plan::Fault;
 use suite::{finds, survives, survives_twice};
 
-/// One test of each scenario.
+/// Generates one test for each scenario.
 macro_rules! scenarios {
     ($($name:ident: $scenario:ident, $faults:expr;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,7 +79,7 @@ scenarios! {
 async fn a_turn_that_waits_for_nothing_publishes_once() {
     let operations = suite::operations(scenario::instant_turn()).await;
     let published = operations.iter().filter(|operation| operation.name == "emit" && operation.lane == "s1");
-    assert_eq!(published.count(), 1, "all that it says goes together: {operations:?}");
+    assert_eq!(published.count(), 1, "all events are published together: {operations:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,12 +89,12 @@ async fn greeting_survives_a_second_crash_at_every_point_of_its_recovery() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledging_before_the_commit_is_found() {
-    finds("was handled 0 times", scenario::plain_turn(), mutants::ACKNOWLEDGES_FIRST, &Fault::CRASHES).await;
+    finds("was processed 0 times", scenario::plain_turn(), mutants::ACKNOWLEDGES_FIRST, &Fault::CRASHES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn committing_under_any_epoch_is_found() {
-    finds("was handled 2 times", scenario::three_messages(), mutants::FILTERS_NO_EPOCH, &Fault::PAUSES).await;
+    finds("was processed 2 times", scenario::three_messages(), mutants::FILTERS_NO_EPOCH, &Fault::PAUSES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

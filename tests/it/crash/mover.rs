@@ -1,31 +1,32 @@
-//! Moves the clock of a run while all of its processes are idle.
+//! Advances the clock of a run while all its processes are idle.
 //!
-//! Leases are much longer than the delays of a slow machine, and no test waits for their end: after a crash the clock is moved
-//! by a whole lease, and by a [`STEP`] when all processes are idle. The next step follows after each process has noticed the
-//! last one and is idle again. A process that has a lease to renew has renewed it by then, however slow the machine is.
+//! Leases are much longer than the delays of a slow machine, but no test waits for their expiry: after a crash the
+//! clock advances by a whole lease, and by a [`STEP`] whenever all processes are idle. The next step waits until each
+//! process has noticed the previous one and is idle again. By then, a process with a lease to renew has renewed it,
+//! however slow the machine is.
 
 use super::process::Process;
 use base::clock::Clock;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The length of leases and of the wait for an acknowledgement.
+/// Duration of leases and of the ack wait.
 pub const LEASE: Duration = Duration::from_secs(18);
-/// The interval of renewals; shorter than the scheduler's leadership.
+/// Interval of renewals; shorter than the lease of the leading scheduler.
 const STEP: Duration = Duration::from_secs(3);
 
-/// Moves the clock of one run.
+/// Advances the clock of one run.
 pub struct Mover {
     clock: Clock,
     known: Mutex<Known>,
 }
 
-/// Counts of each process, with its number.
+/// Counters of each process, by its number.
 #[derive(Default)]
 struct Known {
-    /// Its calls up to the last look, when all processes were idle.
+    /// Number of calls at the last check, when all processes were idle.
     calls: Vec<(usize, usize)>,
-    /// How often it had become idle by the last step.
+    /// How often the process had become idle before the last step.
     moved: Vec<(usize, usize)>,
 }
 
@@ -34,7 +35,8 @@ impl Mover {
         Self { clock, known: Mutex::default() }
     }
 
-    /// True when all processes are idle. Moves the clock by a step when none has made a call since the last look.
+    /// Returns true if all processes are idle. Advances the clock by a step if no process has made a call since the
+    /// last check.
     pub fn look(&self, processes: &[Process]) -> bool {
         let running = processes.iter().enumerate().filter(|(_, process)| process.is_running());
         let waiting: Option<Vec<_>> = running.map(|(number, process)| Some((number, process.waits()?))).collect();

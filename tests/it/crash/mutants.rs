@@ -1,4 +1,5 @@
-//! Engines with one promise broken, as the checker has to see: what an engine is given behaves as if it had been changed.
+//! Mutants: engines that break one promise, to show that the checker finds the violations. A wrapper around queue and
+//! store changes the engine's behaviour.
 
 use super::process::Reach;
 use super::run::Mutant;
@@ -20,13 +21,13 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
-/// Acknowledges what a commit covers before the commit.
+/// Acknowledges the messages of a commit before the commit.
 pub const ACKNOWLEDGES_FIRST: Mutant = |backend| mutant(backend, Broken::Acknowledge);
-/// Commits, and renews, under whatever epoch the session has.
+/// Commits and renews under the session's current epoch, whichever the worker has.
 pub const FILTERS_NO_EPOCH: Mutant = |backend| mutant(backend, Broken::Epoch);
-/// Runs a recorded step as if it had not been recorded.
+/// Runs recorded steps again.
 pub const IGNORES_RECORDS: Mutant = |backend| mutant(backend, Broken::Records);
-/// Panics when it is to renew a lease.
+/// Panics when a lease is renewed.
 pub const CANNOT_RENEW: Mutant = |backend| mutant(backend, Broken::Renewal);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ enum Broken {
     Renewal,
 }
 
-/// What a worker has pulled and not yet acknowledged, by session and sequence.
+/// Pulled deliveries without an acknowledgement, by session and sequence.
 type Pulled = Arc<Mutex<HashMap<String, Vec<(u64, DeliveryToken)>>>>;
 
 fn mutant((queue, store): Reach, broken: Broken) -> Reach {
@@ -46,7 +47,7 @@ fn mutant((queue, store): Reach, broken: Broken) -> Reach {
     (Arc::new(WatchedQueue { inner: queue, pulled }), Arc::new(mutant))
 }
 
-/// Keeps in mind what was pulled.
+/// A queue that records the pulled deliveries.
 struct WatchedQueue {
     inner: Arc<dyn Queue>,
     pulled: Pulled,
@@ -204,9 +205,9 @@ impl Store for MutantStore {
     }
 
     async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
-        assert!(self.broken != Broken::Renewal, "no lease is renewed");
+        assert!(self.broken != Broken::Renewal, "renewing a lease fails by design");
         let lost = self.inner.renew(held, lease).await?;
-        // Who filters no epoch tells nobody either that a lane was taken over.
+        // A worker without the epoch filter does not learn either that another worker has taken its lane.
         Ok(if self.broken == Broken::Epoch { Vec::new() } else { lost })
     }
 

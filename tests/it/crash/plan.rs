@@ -1,13 +1,14 @@
-//! Which operation a fault strikes, and how.
+//! The operation at which a fault strikes, and its kind.
 //!
-//! An operation is known by its name, its lane, its item (the message pulled or acknowledged, the step recorded, the event
-//! published; the first one where a call has several) and a count of the calls with that item. So its name is the same in every
-//! run, however lanes, renewals and polls interleave, and whichever items share a call; its number is its place in the
-//! undisturbed run. Not counted is what comes by the clock: empty pulls, `progress`, `renew`, `lead`,
-//! `resign`, `due_timers`, `abandoned_lanes`, `idle_sessions`, `prune`, `ping`, and subscriptions. How many of them there
-//! are says nothing about a turn, and no turn waits for them: a process that dies or freezes in one of them is, to
-//! everybody else, one that does so between two operations that are counted. Calls that a process
-//! makes after the operation that kills it, before it is dead, are not counted either.
+//! An operation is identified by its name, its lane, its item (the message that is pulled or acknowledged, the step
+//! that is recorded, the event that is published; the first one if a call has several), and a count of calls with that
+//! item. This identity is the same in every run, regardless of how lanes, renewals and polls interleave and which items
+//! share a call. The operation's number is its position in a run without faults.
+//!
+//! Calls that depend on the clock are not counted: empty pulls, `progress`, `renew`, `lead`, `resign`, `due_timers`,
+//! `abandoned_lanes`, `idle_sessions`, `prune`, `ping`, and subscriptions. Their number varies, and no turn waits for
+//! them. A process that dies or freezes during such a call is, for all others, like one that does so between two
+//! counted operations. Calls that a dying process makes after the operation that kills it are not counted either.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -19,11 +20,11 @@ use tokio::sync::watch;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
     pub name: &'static str,
-    /// The session, where there is one.
+    /// The session; empty if the call concerns none.
     pub lane: String,
     /// A message, step or event; empty for other calls.
     pub item: String,
-    /// Counts from 1.
+    /// Counted from 1.
     pub nth: usize,
 }
 
@@ -41,22 +42,24 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What happens at an operation.
+/// Effect of a fault on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The process dies before it asks.
+    /// The process dies before the call.
     CrashBefore,
-    /// It dies before it is answered.
+    /// The process dies after the call, before it gets the result.
     CrashAfter,
-    /// It is told that nobody can be reached, and nothing has happened.
+    /// The call fails as unreachable and has no effect.
     ErrorBefore,
-    /// It is told the same, but what it asked for has happened.
+    /// The call fails as unreachable, although it has taken effect.
     ErrorAfter,
-    /// It freezes before it asks, until others have done all its work; it does not learn of that.
+    /// The process freezes before the call until other processes have done all its work. It does not learn that its
+    /// leases are lost.
     PauseBefore,
-    /// It freezes before it is answered, until others have done all its work; it does not learn of that.
+    /// The process freezes after the call until other processes have done all its work. It does not learn that its
+    /// leases are lost.
     PauseAfter,
-    /// It freezes before it asks, until somebody else has taken a lane.
+    /// The process freezes before the call until another process has taken a lane.
     PauseBeforeBrief,
 }
 
@@ -70,11 +73,11 @@ impl Fault {
         Self::PauseAfter,
         Self::PauseBeforeBrief,
     ];
-    /// Those that a worker outlives its lease in.
+    /// Faults in which a worker outlives its lease.
     pub const PAUSES: [Self; 3] = [Self::PauseBefore, Self::PauseAfter, Self::PauseBeforeBrief];
-    /// Those that a call ends in, for its caller.
+    /// Faults in which a call returns an error.
     pub const ERRORS: [Self; 2] = [Self::ErrorBefore, Self::ErrorAfter];
-    /// Those that kill.
+    /// Faults that kill the process.
     pub const CRASHES: [Self; 2] = [Self::CrashBefore, Self::CrashAfter];
 
     pub fn crashes(self) -> bool {
@@ -85,7 +88,7 @@ impl Fault {
         matches!(self, Self::PauseBefore | Self::PauseAfter | Self::PauseBeforeBrief)
     }
 
-    /// The operation takes effect before the fault does.
+    /// True if the operation takes effect before the fault.
     pub fn after(self) -> bool {
         matches!(self, Self::CrashAfter | Self::ErrorAfter | Self::PauseAfter)
     }
@@ -119,15 +122,15 @@ impl fmt::Display for Point {
     }
 }
 
-/// The points of one run, which all its processes share. The second point is looked for once the first has struck, and
-/// its operations are counted from there.
+/// The points of one run, shared by all its processes. The second point is matched after the first fault has struck;
+/// operations are counted from there.
 pub struct Plan {
     progress: Mutex<Progress>,
-    /// The processes struck, in order.
+    /// Numbers of the processes that were struck, in order.
     strikes: watch::Sender<Vec<usize>>,
-    /// A process lost its lease, or did not get its result in.
+    /// How a process lost its lease, or failed to deliver its result.
     lost: Mutex<Option<&'static str>>,
-    /// Lanes taken so far.
+    /// Number of lanes acquired so far.
     grants: AtomicUsize,
 }
 
@@ -136,9 +139,9 @@ struct Progress {
     armed: bool,
     ahead: VecDeque<Point>,
     counts: HashMap<(&'static str, String, String), usize>,
-    /// Processes that a fault has killed: their last calls are not counted.
+    /// Processes that a fault is killing. Their last calls are not counted.
     dying: HashSet<usize>,
-    /// What has been asked for, from one strike to the next.
+    /// Operations, grouped by the strikes between them.
     seen: Vec<Vec<Operation>>,
 }
 
@@ -154,12 +157,12 @@ impl Plan {
         }
     }
 
-    /// Counting begins.
+    /// Starts counting.
     pub fn arm(&self) {
         self.progress.lock().unwrap().armed = true;
     }
 
-    /// Counts a call of a process; returns the fault that strikes it.
+    /// Counts a call of a process. Returns the fault that strikes it, if one does.
     pub fn count(&self, process: usize, name: &'static str, (lane, items): (&str, &[String])) -> Option<Fault> {
         let mut progress = self.progress.lock().unwrap();
         if !progress.armed || progress.dying.contains(&process) {
@@ -181,12 +184,12 @@ impl Plan {
         Some(fault)
     }
 
-    /// The fault has taken effect on a process.
+    /// Records that a fault has taken effect on a process.
     pub fn struck(&self, process: usize) {
         self.strikes.send_modify(|strikes| strikes.push(process));
     }
 
-    /// How many faults are under way or have taken effect.
+    /// Number of faults that have begun or taken effect.
     pub fn begun(&self) -> usize {
         self.progress.lock().unwrap().seen.len() - 1
     }
@@ -199,7 +202,7 @@ impl Plan {
         *self.lost.lock().unwrap() = Some(how);
     }
 
-    /// How a process lost its lease, if one did.
+    /// How a process lost its lease, if one has.
     pub fn lost(&self) -> Option<&'static str> {
         *self.lost.lock().unwrap()
     }
@@ -212,7 +215,7 @@ impl Plan {
         self.grants.load(Ordering::SeqCst)
     }
 
-    /// The operations so far, from one strike to the next.
+    /// The operations so far, grouped by the strikes between them.
     pub fn seen(&self) -> Vec<Vec<Operation>> {
         self.progress.lock().unwrap().seen.clone()
     }

@@ -1,4 +1,4 @@
-//! A worker or a scheduler that can be killed: it has a runtime of its own, which ends with all its tasks.
+//! A worker or scheduler that can be killed: it has its own runtime, whose shutdown drops all its tasks.
 
 use super::site::Kit;
 use super::wire::{State, Wire};
@@ -15,17 +15,17 @@ use storage::store::Store;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// What a process does.
+/// Part of the engine that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Worker,
     Scheduler,
 }
 
-/// How a process reaches queue and store.
+/// Queue and store as a process sees them.
 pub type Reach = (Arc<dyn Queue>, Arc<dyn Store>);
 
-/// The settings and the clock of a process.
+/// Settings and clock of a process.
 pub type Means<'s> = (&'s Settings, Clock);
 
 /// Whether the thread of a process is parked, and how often it has been.
@@ -46,7 +46,7 @@ impl Pulse {
     }
 }
 
-/// See the module.
+/// A running process.
 pub struct Process {
     pub role: Role,
     pub wire: Arc<Wire>,
@@ -57,7 +57,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it with the clients given, or with new ones.
+    /// Starts the process with the given clients, or with new ones.
     pub fn start(role: Role, wire: Arc<Wire>, kit: Option<Kit>, backend: Reach, (settings, clock): Means<'_>) -> Self {
         let (stop, settings) = (CancellationToken::new(), settings.clone());
         let (told, ended) = (stop.clone(), watch::Sender::new(false));
@@ -79,7 +79,7 @@ impl Process {
                     Role::Scheduler => Scheduler::new(queue, store, clock, &settings).run(told).await,
                 }
             }));
-            // Every task of the process is dropped here, whatever it was doing.
+            // Drops every task of the process at its current point.
             runtime.shutdown_background();
             ended.send_replace(true);
         };
@@ -87,25 +87,25 @@ impl Process {
         process
     }
 
-    /// True unless it is frozen or over.
+    /// True unless the process is frozen or has ended.
     pub fn is_running(&self) -> bool {
         self.wire.is_running() && !*self.ended.borrow()
     }
 
-    /// For an idle process how often it has become idle, and how many calls it has made. A process that awaits an answer of queue
+    /// For an idle process, how often it has become idle and how many calls it has made. A process that waits for queue
     /// or store is not idle.
     pub fn waits(&self) -> Option<(usize, usize)> {
         let waits = self.pulse.waits.load(Ordering::SeqCst) && !self.wire.is_answered();
         waits.then(|| (self.pulse.times.load(Ordering::SeqCst), self.wire.calls()))
     }
 
-    /// Asks it to finish what it has in hand; false when it does not.
+    /// Asks the process to finish its work in flight. Returns false if it does not stop within `patience`.
     pub async fn stop(&mut self, patience: Duration) -> bool {
         self.stop.cancel();
         self.ended(patience).await
     }
 
-    /// Waits for its end; false when it does not come.
+    /// Waits for the end of the process. Returns false after `patience`.
     pub async fn ended(&mut self, patience: Duration) -> bool {
         let ended = self.ended.wait_for(|ended| *ended);
         tokio::time::timeout(patience, ended).await.is_ok()

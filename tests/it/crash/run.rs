@@ -1,4 +1,4 @@
-//! One run of a scenario with faults, and what is found in it.
+//! Runs a scenario with faults and reports the violations.
 
 use super::faulty::{FaultyQueue, FaultyStore};
 use super::mover::{LEASE, Mover};
@@ -23,32 +23,32 @@ use std::time::Duration;
 use storage::queue::Publish;
 use types::session;
 
-/// The pause between two looks at a run.
+/// Poll interval of a run.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(4);
 
-/// What a process is given in place of its queue and store.
+/// Replaces the queue and store of a process.
 pub type Mutant = fn(Reach) -> Reach;
 
-/// The engine as it is.
+/// Leaves the engine unchanged.
 pub fn unchanged(backend: Reach) -> Reach {
     backend
 }
 
-/// What a run has shown.
+/// Result of a run.
 pub struct Report {
     pub violations: Vec<String>,
-    /// How many of its points it came to.
+    /// Number of points that were reached.
     pub struck: usize,
-    /// How a worker lost its lease though nothing was to keep it from renewing.
+    /// How a worker lost its lease although no fault kept it from renewing.
     pub lost: Option<&'static str>,
-    /// The operations, from one strike to the next.
+    /// The operations, grouped by the strikes between them.
     pub operations: Vec<Vec<Operation>>,
-    /// Who said what, by session.
+    /// Role and text of all history entries, by session.
     pub said: BTreeMap<String, Vec<(session::Role, String)>>,
 }
 
-/// Runs `scenario` with a fault at each of `points`, one after the other. `patience`: how long it may take to come to
-/// rest.
+/// Runs `scenario` with a fault at each of `points`, one after the other. `patience` limits the time until no work is
+/// left.
 pub async fn run(site: &Site, scenario: &Scenario, points: &[Point], mutant: Mutant, patience: Duration) -> Report {
     let mut run = Run::prepare(site, scenario, points, mutant, patience).await;
     run.before().await;
@@ -72,7 +72,7 @@ struct Run<'s> {
     struck: usize,
 }
 
-/// What comes next in a run.
+/// The next event in a run.
 enum Next {
     Strike(usize),
     Rest,
@@ -120,7 +120,7 @@ impl<'s> Run<'s> {
     }
 
     fn start(&mut self, role: Role) {
-        // The first process reads from the leader: its successors may see less than it has recorded.
+        // The first process reads from the leader. Only its successors may see less than it has recorded.
         let lags = self.scenario.lags && !self.processes.is_empty();
         let wire = Arc::new(Wire::new(self.processes.len(), Arc::clone(&self.plan), lags));
         let queue = FaultyQueue { inner: Arc::clone(&self.backend.queue), wire: Arc::clone(&wire) };
@@ -139,7 +139,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Brings the sessions to where the faults begin.
+    /// Brings the sessions to the state in which the faults begin.
     async fn before(&mut self) {
         if self.scenario.before.is_empty() {
             return;
@@ -152,7 +152,7 @@ impl<'s> Run<'s> {
         self.end(0).await;
     }
 
-    /// Sends wave after wave, and recovers from every fault.
+    /// Sends one wave after the other, and recovers from every fault.
     async fn through(&mut self, points: &[Point]) {
         let mut waves = self.scenario.waves.clone().into_iter();
         self.plan.arm();
@@ -186,21 +186,21 @@ impl<'s> Run<'s> {
             if let Some(process) = strikes.borrow().get(self.struck) {
                 return Some(Next::Strike(*process));
             }
-            // Rest is no rest while a strike is under way: its effect is there before the process is stopped.
+            // A run is not at rest while a strike is in progress: its effect may precede the stop of the process.
             let rests = self.waits() && self.is_at_rest().await && self.plan.begun() == self.struck;
             rests.then_some(Next::Rest)
         });
         come.await.unwrap_or(Next::Late)
     }
 
-    /// Puts a new process beside the one that a fault has struck, as an operator's supervisor would.
+    /// Starts a replacement for the process that a fault has struck, like an operator's supervisor.
     async fn recover(&mut self, fault: Fault, process: usize) {
         let role = self.processes[process].role;
         if fault.crashes() {
             if !self.processes[process].ended(self.patience).await {
                 self.violations.push("a crashed process does not end".into());
             }
-            // A question that was on its way must not come after the next process has asked it again.
+            // Requests of the old process must arrive before the new process repeats them.
             let site = self.site;
             let gone = async { tokio::join!(site.model.connections().gone(), site.api.connections.gone()) };
             if role == Role::Worker && tokio::time::timeout(self.patience, gone).await.is_err() {
@@ -231,8 +231,9 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Ends the leases and deliveries of a worker that is gone. A write of that worker may still be under way and take a lease. The
-    /// store executes writes in order: when the one below has returned, so has every earlier write.
+    /// Expires the leases and deliveries of a worker that has ended. A write of that worker may still be in progress
+    /// and take a lease. The store executes writes in order, so when the write below has returned, every earlier one
+    /// has, too.
     async fn outlive(&self, role: Role) {
         if role == Role::Worker {
             self.backend.store.resign("nothing", "nobody").await.unwrap();
@@ -240,12 +241,12 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// True when all processes are idle. The clock is moved if that lasts.
+    /// Returns true if all processes are idle. Advances the clock if they remain idle.
     fn waits(&self) -> bool {
         !self.site.model.is_asked() && !self.site.api.is_asked() && self.mover.look(&self.processes)
     }
 
-    /// A scheduler that is gone leads no longer; its lease would last for seconds.
+    /// Ends the leadership of a scheduler that was killed, whose lease would last for seconds.
     async fn depose(&self, process: usize) {
         let leads = self.processes[process].wire.leads.lock().unwrap().take();
         if let Some((role, owner)) = leads {
@@ -255,7 +256,7 @@ impl<'s> Run<'s> {
 
     async fn end(&mut self, process: usize) {
         if !self.processes[process].stop(self.patience).await {
-            self.violations.push("a process that is told to stop does not".into());
+            self.violations.push("a stopped process does not end".into());
         }
     }
 
@@ -267,12 +268,12 @@ impl<'s> Run<'s> {
         self.looked(|| async { (self.waits() && self.is_at_rest().await).then_some(()) }).await.is_some()
     }
 
-    /// Repeats `look` until it finds something; `None` after the run's patience.
+    /// Polls `look` until it returns a value. Returns `None` after the run's time limit.
     async fn looked<T, F: Future<Output = Option<T>>>(&self, look: impl Fn() -> F) -> Option<T> {
         polled(self.patience, BETWEEN_LOOKS, look).await
     }
 
-    /// Stops what still runs and looks at what is left.
+    /// Stops the remaining processes and checks the final state.
     async fn report(mut self, points: &[Point]) -> Report {
         for process in 0..self.processes.len() {
             if self.processes[process].wire.is_alive() {
@@ -299,7 +300,7 @@ impl<'s> Run<'s> {
         for sent in &self.sent {
             if let Some(session) = store.session(&sent.session_id).await.unwrap() {
                 if sent.session_id == "s1" && !(self.scenario.end)(&session) {
-                    violations.push(format!("s1 does not end as it should: {session:?}"));
+                    violations.push(format!("s1 has the wrong final state: {session:?}"));
                 }
                 let lines = session.history.iter().map(|entry| (entry.role, plain(&entry.text))).collect();
                 said.insert(session.session_id, lines);

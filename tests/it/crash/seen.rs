@@ -1,4 +1,4 @@
-//! What the stand-ins for model and API have seen, as the checker takes it.
+//! Converts the calls of the test's model and API to the checker's evidence.
 
 use crate::support::api::Called;
 use crate::support::script::Asked;
@@ -15,7 +15,7 @@ pub fn asked(asked: &Asked) -> Seen {
     Seen { key: decoded(&idempotency_key), what: user, at, began, ended }
 }
 
-/// Header values are ASCII: what is not is percent-encoded.
+/// Decodes a header value, in which non-ASCII characters are percent-encoded.
 fn decoded(key: &str) -> String {
     percent_decode_str(key).decode_utf8_lossy().into_owned()
 }

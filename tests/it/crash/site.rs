@@ -1,4 +1,4 @@
-//! What outlives a run: the model, the API, and the clients that reach them, whose making costs more than a run does.
+//! Parts that several runs share: the model, the API and their clients, whose creation takes longer than a run.
 
 use crate::support::api::Api;
 use crate::support::script::{Answer, ScriptedModel};
@@ -20,16 +20,16 @@ use std::time::Duration;
 use storage::queue::Queue;
 use storage::store::Store;
 
-/// See the module. One run at a time has it.
+/// The shared parts. One run at a time uses them.
 pub struct Site {
-    /// What processes, backend, model and API go by.
+    /// Clock of the processes, the backend, the model and the API.
     pub clock: Clock,
     pub model: ScriptedModel,
     pub api: Api,
     kits: Mutex<Vec<Kit>>,
 }
 
-/// The clients of one process. Its connections end with it, so that another one can have them afterwards.
+/// The clients of one process. A later process reuses them with new connections.
 #[derive(Clone)]
 pub struct Kit {
     models: Models,
@@ -44,7 +44,7 @@ impl Site {
         Self { clock, model, api, kits: Mutex::default() }
     }
 
-    /// The clients of a process that has ended, if there are any.
+    /// Takes the clients of a process that has ended.
     pub fn take_kit(&self) -> Option<Kit> {
         self.kits.lock().unwrap().pop()
     }
@@ -62,7 +62,7 @@ impl Kit {
         }
     }
 
-    /// What the turns of a process work with.
+    /// Services for the turns of a process.
     pub fn services(&self, queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock) -> Services {
         Services {
             knowledge: Library::new(Arc::clone(&store)),
@@ -83,7 +83,7 @@ impl Kit {
     }
 }
 
-/// A flow that asks its user twice, and its model before and in between.
+/// A flow that asks the user two questions, and calls the model before and between them.
 async fn asks(flow: FlowContext) -> Result<String, FlowError> {
     let begun = flow.ask_model("begin", "begin", &flow.input).await?;
     let order = flow.ask("哪个订单？").await?;
@@ -98,6 +98,6 @@ struct Broken;
 #[async_trait]
 impl Flow for Broken {
     async fn run(&self, _context: FlowContext) -> Result<String, FlowError> {
-        panic!("by plan")
+        panic!("panic by design")
     }
 }

@@ -1,4 +1,4 @@
-//! All points of a scenario, and what is to be said of them.
+//! Tries all points of a scenario and judges the results.
 
 use super::plan::{Fault, Operation, Point};
 use super::run::{Mutant, Report, run, unchanged};
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Violations that a failing test prints, and characters of each.
+/// Maximum of violations that a failing test prints, and of characters of each.
 const SHOWN: usize = 8;
 const LONGEST: usize = 400;
-/// How many runs go on at once.
+/// Number of concurrent runs.
 const AT_ONCE: usize = 16;
-/// How often a run begins that has to come to all of its points. Tasks that go on at once may take another order in one of them.
+/// Attempts for a run to reach all its points. Concurrent tasks may take another order in one attempt.
 const TRIES: usize = 3;
-/// How long a run may take to come to rest.
+/// Time limit for a run until no work is left.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same where a message may be lost for good, as it is meant to.
+/// Time limit if a mutant may lose a message for good.
 const IMPATIENCE: Duration = Duration::from_secs(2);
 
 /// Tries every kind of fault at every operation.
@@ -31,12 +31,12 @@ pub async fn survives(scenario: Scenario, faults: &[Fault]) {
     judge(&scenario, &undisturbed, &reports, begun);
 }
 
-/// What a scenario asks of queue and store when nothing goes wrong.
+/// The calls of a scenario to queue and store without a fault.
 pub async fn operations(scenario: Scenario) -> Vec<Operation> {
     undisturbed(scenario, unchanged).await.1.operations.concat()
 }
 
-/// Crashes at every operation, and at every operation of the recovery from that.
+/// Crashes at every operation, and again at every operation of the recovery.
 pub async fn survives_twice(scenario: Scenario) {
     let begun = Instant::now();
     let (scenario, undisturbed) = undisturbed(scenario, unchanged).await;
@@ -53,19 +53,18 @@ pub async fn survives_twice(scenario: Scenario) {
     judge(&scenario, &undisturbed, &reports, begun);
 }
 
-/// Makes sure that a violation in the words of `what` is found when an engine is broken, and none as long as nothing else
-/// goes wrong.
+/// Asserts that a mutant causes a violation that contains `what`, and that it causes none without a fault.
 pub async fn finds(what: &str, scenario: Scenario, mutant: Mutant, faults: &[Fault]) {
     let (scenario, undisturbed) = undisturbed(scenario, mutant).await;
     let points = points(&scenario, &undisturbed.operations[0], faults).into_iter().map(|point| vec![point]).collect();
     let reports = all(&scenario, points, mutant, IMPATIENCE).await;
     let all: Vec<_> = reports.iter().flat_map(|(points, report)| described(&scenario, points, report)).collect();
     let found: Vec<_> = all.iter().filter(|violation| violation.contains(what)).collect();
-    println!("{} of {} violations say “{what}”, such as: {:?}", found.len(), all.len(), found.first());
-    assert!(!found.is_empty(), "nobody notices; {}", in_short(scenario.name, &all));
+    println!("{} of {} violations contain “{what}”, such as: {:?}", found.len(), all.len(), found.first());
+    assert!(!found.is_empty(), "the violation was not found; {}", in_short(scenario.name, &all));
 }
 
-/// The scenario without a fault. Tasks that go on at once may ask for the same in fewer calls: the shorter one of two runs counts.
+/// Runs the scenario without a fault. Concurrent tasks may share calls, so the run with fewer calls of two counts.
 async fn undisturbed(scenario: Scenario, mutant: Mutant) -> (Arc<Scenario>, Report) {
     let site = Site::new().await;
     let mut shortest: Option<Report> = None;
@@ -89,7 +88,7 @@ fn points(scenario: &Scenario, operations: &[Operation], faults: &[Fault]) -> Ve
     operations.iter().enumerate().flat_map(at).collect()
 }
 
-/// One run for each list of points, some at once.
+/// Runs each list of points, several runs concurrently.
 async fn all(
     scenario: &Arc<Scenario>,
     lists: Vec<Vec<Point>>,
@@ -121,14 +120,14 @@ async fn all(
     runs.join_all().await
 }
 
-/// Prints what was tried, and fails with what was found, or when a point was not reached.
+/// Prints a summary. Fails with the violations, or if a point was not reached.
 fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Report)], begun: Instant) {
     let mut failures: Vec<String> = Vec::new();
     let (mut missed, mut lost) = (0, 0);
     for (points, report) in reports {
         failures.extend(described(scenario, points, report));
         if scenario.same && report.said != undisturbed.said {
-            failures.push(format!("{}, {}: what was said is {:?}", scenario.name, named(points), report.said));
+            failures.push(format!("{}, {}: the conversation is {:?}", scenario.name, named(points), report.said));
         }
         if report.struck < points.len() {
             missed += 1;

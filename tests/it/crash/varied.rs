@@ -1,12 +1,12 @@
-//! A model that responds in other words to every call: its text carries the number of the call.
+//! A model that uses other words at every call: its texts contain the number of the call.
 
 use crate::support::script::{Answer, Asked};
 use serde_json::Value;
 
-/// Texts that workflows compare.
+/// Texts that workflows compare, so they stay unchanged.
 const COMPARED: [&str; 1] = ["CONTINUE"];
 
-/// `script` in other words at every call.
+/// Wraps `script` so that every call gets a different text.
 pub fn varied(script: fn(&Asked) -> Answer) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
     move |asked| match script(asked) {
         Answer::Content(text) => Answer::Content(worded(&text, asked.index)),
@@ -27,7 +27,7 @@ fn worded(text: &str, call: usize) -> String {
     answer.to_string()
 }
 
-/// A text without the numbers of calls.
+/// A text without call numbers.
 pub fn plain(text: &str) -> String {
     let mut parts = text.split(" ~");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What lies between a process of the test and its queue and store: the place where faults strike.
+//! The connection between a process and its queue and store, in which faults strike.
 
 use super::lag::Lag;
 use super::plan::{Fault, Plan};
@@ -13,7 +13,7 @@ use storage::store::StoreError;
 use storage::store::records::Held;
 use tokio::sync::watch;
 
-/// The longest that a pull waits and a delivery is put off: what takes seconds in earnest takes little here.
+/// Upper limit for the wait of a pull and the delay of a redelivery, so that tests take little time.
 const SHORT: Duration = Duration::from_millis(40);
 
 /// Whether a process runs.
@@ -24,7 +24,7 @@ pub enum State {
     Dead,
 }
 
-/// An error that means: it cannot be reached.
+/// Errors that have a value for an unreachable server.
 pub trait Unreachable {
     fn unreachable() -> Self;
 }
@@ -41,7 +41,7 @@ impl Unreachable for StoreError {
     }
 }
 
-/// A call under way, until it is answered or not waited for any more.
+/// A call in flight, until it returns or is dropped.
 struct Asking<'w>(&'w AtomicUsize);
 
 impl<'w> Asking<'w> {
@@ -57,22 +57,22 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// The wire of one process. Nothing passes while the process is frozen, and nothing ever again once it is dead.
+/// The connection of one process. It blocks while the process is frozen, and forever when the process is dead.
 pub struct Wire {
     pub process: usize,
     pub plan: Arc<Plan>,
-    /// Its reads lag.
+    /// Present if reads are stale.
     pub lag: Option<Lag>,
-    /// The role that this process was last elected for, and as whom.
+    /// Role and owner of the last successful election of this process.
     pub leads: Mutex<Option<(String, String)>>,
-    /// Leases that it gave back: when they turn out to be gone, it has lost nothing.
+    /// Leases that the process has released. If they turn out to be gone, the process has not lost them.
     given_back: Mutex<HashSet<Held>>,
-    /// The lanes and sequences of what it pulled.
+    /// Lane and sequence of each pulled delivery.
     places: Mutex<HashMap<DeliveryToken, (String, String)>>,
-    /// Calls under way, and all calls so far; both without pulls.
+    /// Calls in flight, and all calls so far; both without pulls.
     asked: AtomicUsize,
     calls: AtomicUsize,
-    /// Its renewals say that all is well, whatever the store says.
+    /// Renewals always succeed for the process, whatever the store returns.
     deaf: AtomicBool,
     state: watch::Sender<State>,
 }
@@ -97,7 +97,7 @@ impl Wire {
         self.state.send_replace(state);
     }
 
-    /// From now on the process does not learn that it has lost a lease: it is fenced by its epoch alone.
+    /// From now on the process does not learn that it has lost a lease; only its epoch fences it.
     pub fn deafen(&self) {
         self.deaf.store(true, Ordering::SeqCst);
     }
@@ -110,12 +110,12 @@ impl Wire {
         *self.state.borrow() == State::Running
     }
 
-    /// True while an answer of queue or store is on its way.
+    /// True while the process waits for a result of queue or store.
     pub fn is_answered(&self) -> bool {
         self.asked.load(Ordering::SeqCst) > 0
     }
 
-    /// The number of calls so far, without pulls.
+    /// Number of calls so far, without pulls.
     pub fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -130,19 +130,19 @@ impl Wire {
         *self.state.borrow() != State::Dead
     }
 
-    /// Returns when the process is dead.
+    /// Waits until the process is dead.
     pub async fn dead(&self) {
-        // The sender is ours, so there is an end to this only when the state comes.
+        // `self` owns the sender, so the wait can only end with this state.
         let _ = self.state.subscribe().wait_for(|state| *state == State::Dead).await;
     }
 
-    /// Returns when the process runs.
+    /// Waits until the process runs.
     pub async fn pass(&self) {
         let mut state = self.state.subscribe();
         let _ = state.wait_for(|state| *state == State::Running).await;
     }
 
-    /// A call that is not counted.
+    /// Makes a call that is not counted.
     pub async fn plainly<T>(&self, call: impl Future<Output = T> + Send) -> T {
         self.pass().await;
         let answer = self.ask(call).await;
@@ -150,7 +150,7 @@ impl Wire {
         answer
     }
 
-    /// A call that is counted.
+    /// Makes a call that is counted.
     pub async fn counted<T: Send, E: Unreachable + Send>(
         &self,
         name: &'static str,
@@ -160,7 +160,7 @@ impl Wire {
         self.counted_for(name, (lane, &[]), call).await
     }
 
-    /// A call about these items that is counted.
+    /// Makes a call that is counted for these items.
     pub async fn counted_for<T: Send, E: Unreachable + Send>(
         &self,
         name: &'static str,
@@ -203,7 +203,8 @@ impl Wire {
         }
     }
 
-    /// A pull. It counts when it brings something; a fault before it gives that back first, as if it had not been asked.
+    /// Pulls deliveries. A pull counts if it returns any. A fault before it returns them to the queue first, as if
+    /// there had been no pull.
     pub async fn pull(&self, queue: &dyn Queue, max: usize, wait: Duration) -> storage::queue::Result<Vec<Delivery>> {
         self.pass().await;
         let mut deliveries = queue.pull(max, wait.min(SHORT)).await?;
@@ -238,12 +239,12 @@ impl Wire {
         self.given_back.lock().unwrap().contains(held)
     }
 
-    /// The lane of a delivery, and its sequence.
+    /// Lane and sequence of a delivery.
     pub fn place(&self, token: &DeliveryToken) -> (String, String) {
         self.places.lock().unwrap().get(token).cloned().unwrap_or_default()
     }
 
-    /// Puts a delivery off, but never for long.
+    /// Delays the redelivery of a message, up to [`SHORT`].
     pub async fn nak(&self, queue: &dyn Queue, token: &DeliveryToken, delay: Duration) -> storage::queue::Result<()> {
         let (lane, seq) = self.place(token);
         self.counted_for("nak", (&lane, &[seq]), queue.nak(token, delay.min(SHORT))).await

@@ -1,4 +1,4 @@
-//! The clarify path within a conversation: the run waits for the user's answer, and goes on with it.
+//! The clarify path within a conversation: the run waits for the user's answer and continues with it.
 
 use super::{SUMMARY, Script, plan};
 use crate::scenarios::{acts, on_both_backends, sales_with};
@@ -15,7 +15,8 @@ use types::turn::Outcome;
 
 on_both_backends!(s19_in_a_session_the_answer_goes_on_in_the_same_run);
 
-/// An agent that routes to `dynamic_ops`, whose plan agent asks back until 支付 is named; without a worker.
+/// An engine without workers, and an agent that routes to `dynamic_ops`, whose plan agent asks back until the user
+/// names 支付.
 async fn asking(backend: Backend) -> Engine {
     let script = Script::new(plan(&[(1, "servicenow", "支付的工单")]));
     let model = move |asked: &Asked| match asked.schema.as_str() {
@@ -33,7 +34,7 @@ async fn asking(backend: Backend) -> Engine {
     engine
 }
 
-/// Asks what the plan agent has to ask back for; answers the run that waits.
+/// Sends a question about which the plan agent asks back. Returns the id of the waiting run.
 async fn ask(engine: &Engine) -> String {
     assert_eq!(engine.say("s1", "m-1", "查一下问题").await.outcome, Outcome::Flow);
     let question = engine.replies("s1").await.pop().unwrap();
@@ -44,12 +45,12 @@ async fn ask(engine: &Engine) -> String {
     run_id
 }
 
-/// Answers it, and looks whether all of `run_id` has happened once.
+/// Answers the question, and checks that every part of `run_id` has happened once.
 async fn answer(engine: &Engine, run_id: &str) {
     assert_eq!(engine.say("s1", "m-2", "支付").await.outcome, Outcome::Flow);
     let whole = engine.replies("s1").await.pop().unwrap();
     assert_eq!((whole.kind, whole.text.as_str(), whole.turn_id.as_str()), (ReplyKind::Final, SUMMARY, "m-2"));
-    assert!(whole.stream_id.is_some(), "it was said while it was made");
+    assert!(whole.stream_id.is_some(), "the text was streamed");
     assert!(engine.session("s1").await.waiting.is_none());
     let runs = engine.store.runs(RunQuery::default()).await.unwrap();
     let runs: Vec<_> = runs.iter().map(|run| (run.run_id.as_str(), run.status)).collect();
@@ -60,7 +61,7 @@ async fn answer(engine: &Engine, run_id: &str) {
     assert_eq!(begun.map(|event| event.path.as_str()).collect::<Vec<_>>(), nodes);
     let asked = engine.model.asked();
     let plans: Vec<_> = asked.iter().filter(|asked| asked.schema == "triage_plan").collect();
-    assert_eq!(plans.len(), 2, "no call is made twice");
+    assert_eq!(plans.len(), 2, "no model call is repeated");
     let given = &plans[1].user;
     assert!(["查一下问题", "哪个服务？", "支付"].iter().all(|part| given.contains(part)), "{given}");
     assert_eq!(asked.iter().filter(|asked| asked.schema == "plan_and_decision").count(), 1);

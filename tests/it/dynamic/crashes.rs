@@ -1,4 +1,4 @@
-//! A run whose worker goes away in the middle asks nothing again; a failed one goes on, and one is repeated from a node on.
+//! Runs whose worker stops repeat no call; failed runs are resumed, and runs are repeated from a node.
 
 use super::{SUMMARY, Script, accepts, plan, review, run_with};
 use crate::run_streams::stage;
@@ -19,7 +19,7 @@ on_both_backends!(
     a_run_is_repeated_from_a_node,
 );
 
-/// The longest way.
+/// The model for the longest path.
 fn script() -> Script {
     Script {
         review: review(&["日志"]),
@@ -28,7 +28,7 @@ fn script() -> Script {
     }
 }
 
-/// Where it asks, in order.
+/// The calls of that path, in order.
 const CALLS: [&str; 7] = [
     "triage",
     "orchestrator/servicenow",
@@ -67,20 +67,20 @@ async fn a_run_whose_worker_stops_at_any_call_repeats_no_other(mut backend: Back
         eventually(DEADLINE, hangs, || async { stages(&engine).iter().any(|asked| asked == hangs) }).await;
         worker.cancel();
         engine.model.script(|asked| script().answer(asked));
-        // It is the first of the next run.
+        // Its first call is the first one of the next run.
         worker = engine.start_worker();
         let run = ended(&engine, &run_id, RunStatus::Completed).await;
         assert_eq!(run.output.as_deref(), Some(SUMMARY), "{hangs}");
         let mut expected: Vec<_> = CALLS.to_vec();
         expected.insert(at, hangs);
         let keys: Vec<_> = engine.model.asked().into_iter().map(|asked| (asked.idempotency_key, asked.began)).collect();
-        assert_eq!(stages(&engine), expected, "only the call that nobody answered is made again: {keys:#?}");
+        assert_eq!(stages(&engine), expected, "only the interrupted call is repeated: {keys:#?}");
         let events = invariants::run_events(engine.queue.as_ref(), &run_id).await.unwrap();
         let mut ids: Vec<_> = events.iter().map(|event| event.event_id.as_str()).collect();
         ids.sort_unstable();
         let all = ids.len();
         ids.dedup();
-        assert_eq!(ids.len(), all, "every event is told once");
+        assert_eq!(ids.len(), all, "every event is published once");
     }
 }
 
@@ -113,7 +113,7 @@ async fn a_failed_sub_agent_stays_a_result_when_the_run_goes_on(backend: Backend
     commands::runs::resume_run(engine.queue.as_ref(), engine.store.as_ref(), &run_id).await.unwrap();
     let run = ended(&engine, &run_id, RunStatus::Completed).await;
     assert_eq!((run.output.as_deref(), stages(&engine)), (Some(SUMMARY), vec!["streaming_summary".to_owned()]));
-    assert!(engine.model.asked()[0].user.contains("error: "), "what was judged is what is told");
+    assert!(engine.model.asked()[0].user.contains("error: "), "the summary gets the reviewed results");
 }
 
 async fn a_run_is_repeated_from_a_node(backend: Backend) {

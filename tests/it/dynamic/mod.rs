@@ -1,6 +1,7 @@
-//! Workflows that plan for themselves, on the embedded and on the cluster backend. [`paths`] has the five ways that a run can
-//! go, by the nodes that it comes to and the calls that it makes; [`rules`] what holds on each; [`shipped`] the workflow that
-//! comes with the program, with the offline model against the demo API; [`clarify`] what asks its user; [`crashes`] what is not asked again.
+//! Workflows with model-made plans, on the embedded and on the cluster backend. [`paths`] has the five paths of a run,
+//! with their nodes and calls; [`rules`] the rules of all paths; [`shipped`] the workflow that comes with the program,
+//! with the offline model and the demo API; [`clarify`] runs that ask the user; [`crashes`] runs that are interrupted
+//! or repeated.
 
 mod clarify;
 mod crashes;
@@ -16,15 +17,15 @@ use crate::support::script::{Answer, Asked, ScriptedModel};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// S-17's question.
+/// The question of scenario S-17.
 pub const QUESTION: &str = "过去24小时有哪些P1工单，服务是否健康？";
 
-/// An answer of the plan agent with these steps.
+/// A response of the plan agent with these steps.
 pub fn plan(steps: &[(i64, &str, &str)]) -> Value {
     json!({"action": "plan", "reject_reason": "", "plan": written(steps), "plan_reason": "先查工单"})
 }
 
-/// An answer of the replan agent that accepts the review with these steps.
+/// A response of the replan agent that accepts the review, with these steps.
 pub fn accepts(steps: &[(i64, &str, &str)]) -> Value {
     json!({"accept_review": true, "new_plan": written(steps), "rejection_reason": ""})
 }
@@ -35,17 +36,17 @@ fn written(steps: &[(i64, &str, &str)]) -> Vec<Value> {
     steps.iter().map(step).collect()
 }
 
-/// A review that misses something, or nothing.
+/// A review with this missing information.
 pub fn review(missing: &[&str]) -> Value {
     json!({"is_complete": missing.is_empty(), "missing_aspects": missing, "suggested_approach": "查日志", "confidence": 0.5})
 }
 
-/// S-17's plan: two at once, then one.
+/// The plan of scenario S-17: two concurrent steps, then one.
 pub fn three_steps() -> Value {
     plan(&[(1, "servicenow", "P1工单"), (1, "service_health", "健康状态"), (2, "log_analytics", "错误日志")])
 }
 
-/// What the roles answer; sub-agents answer with their names, the summary in two pieces.
+/// Responses of the roles. Sub-agents respond with their names, the summary in two pieces.
 #[derive(Clone)]
 pub struct Script {
     pub plan: Value,
@@ -70,20 +71,20 @@ impl Script {
     }
 }
 
-/// What the summary says.
+/// Text of the summary.
 pub const SUMMARY: &str = "有两个P1工单，支付不健康。";
 
 pub fn summarises(stage: &str) -> bool {
     stage.ends_with("review_executor/summary") || stage.ends_with("streaming_summary")
 }
 
-/// A run of `dynamic_ops`, as its stream has told it.
+/// A run of `dynamic_ops`, from the events of its stream.
 pub struct Ran {
     pub engine: Engine,
     pub events: Vec<Value>,
 }
 
-/// Runs the shipped workflow on S-17's question with this model.
+/// Runs the shipped workflow on [`QUESTION`] with this model.
 pub async fn run_with(backend: Backend, model: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Ran {
     run_of(backend, model, "dynamic_ops", None).await
 }
@@ -92,7 +93,7 @@ pub async fn run(backend: Backend, script: Script) -> Ran {
     run_with(backend, move |asked| script.answer(asked)).await
 }
 
-/// The same of `workflow_id`, which is registered before as `document`, if that is given.
+/// Like [`run_with`] for `workflow_id`, which is registered as `document` if that is given.
 pub async fn run_of(
     backend: Backend,
     model: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -108,7 +109,7 @@ pub async fn run_of(
 }
 
 impl Ran {
-    /// The nodes in the order of their beginning.
+    /// The nodes in the order in which they began.
     pub fn nodes(&self) -> Vec<&str> {
         of_type(&self.events, "stage_started").iter().map(|event| event["path"].as_str().unwrap()).collect()
     }
@@ -122,7 +123,7 @@ impl Ran {
         self.last()["data"]["output"].as_str().unwrap()
     }
 
-    /// What a stage or branch came to, as its event says.
+    /// Output of a stage or branch, from its event.
     pub fn output_of(&self, path: &str) -> &Value {
         let completed = |event: &&Value| {
             event["path"] == path && ["stage_completed", "branch_completed"].iter().any(|kind| event["type"] == *kind)
@@ -130,7 +131,7 @@ impl Ran {
         self.events.iter().find(completed).unwrap_or_else(|| panic!("{path}: {:#?}", self.events))
     }
 
-    /// How often the model was asked for what: by the schema's name; a text is the summary or a sub-agent's.
+    /// Number of model calls by the schema's name. The summary and the sub-agents ask for a text.
     pub fn calls(&self) -> BTreeMap<String, usize> {
         let mut calls = BTreeMap::new();
         for asked in self.engine.model.asked() {
@@ -144,14 +145,14 @@ impl Ran {
         calls
     }
 
-    /// What the one that asks at a stage was given.
+    /// Input of the agent at a stage.
     pub fn given(&self, wanted: &str) -> String {
         let asked = self.engine.model.asked();
         let found = asked.iter().find(|asked| stage(asked) == wanted);
         found.unwrap_or_else(|| panic!("{wanted}: {:?}", asked.iter().map(stage).collect::<Vec<_>>())).user.clone()
     }
 
-    /// The text that was told in pieces, by the paths of who told it.
+    /// Streamed texts, by the path of the stage.
     pub fn streamed(&self) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::<String, String>::new();
         for event in of_type(&self.events, "step_delta") {
@@ -162,7 +163,7 @@ impl Ran {
     }
 }
 
-/// `{name: count, …}` as [`Ran::calls`] has it.
+/// `{name: count, …}`, for comparison with [`Ran::calls`].
 pub fn counts(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
     expected.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }

@@ -1,4 +1,4 @@
-//! The five ways (D-18): the order of the nodes, the number of calls, and the events.
+//! The five paths of a run: the order of the nodes, the number of calls, and the events.
 
 use super::{QUESTION, Ran, SUMMARY, Script, accepts, counts, plan, review, run, run_with, three_steps};
 use crate::run_streams::masked;
@@ -18,7 +18,7 @@ on_both_backends!(
     s19_clarify_path_ends_with_the_question,
 );
 
-/// What is told outside of branches, which run at once.
+/// The events outside of branches. Events of concurrent branches have no fixed order.
 fn in_order(ran: &Ran) -> String {
     let events: Vec<Value> = ran.events.iter().filter(|event| event["branch_id"].is_null()).cloned().collect();
     masked(&events)
@@ -44,8 +44,8 @@ async fn s17_happy_path_reviews_once_and_streams_the_answer(backend: Backend) {
     let first = ["servicenow", "service_health"];
     let begun = first.map(|branch| at("branch_started", branch)).into_iter().max().unwrap();
     let ended = first.map(|branch| at("branch_completed", branch));
-    assert!(begun < ended.into_iter().min().unwrap(), "equal numbers run at once");
-    assert!(ended.into_iter().max().unwrap() < at("branch_started", "log_analytics"), "groups in their order");
+    assert!(begun < ended.into_iter().min().unwrap(), "steps with equal numbers run concurrently");
+    assert!(ended.into_iter().max().unwrap() < at("branch_started", "log_analytics"), "groups run in order");
     insta::assert_snapshot!("s17_happy_path", in_order(&ran));
 }
 
@@ -69,7 +69,7 @@ async fn s17_in_a_session_the_answer_comes_in_chunks_and_one_final(backend: Back
     assert!(!chunks.is_empty() && chunks.iter().all(|chunk| chunk.kind == ReplyKind::Chunk), "{chunks:?}");
     assert!(chunks.iter().map(|chunk| chunk.seq).eq(0..chunks.len() as u64), "{chunks:?}");
     assert!(chunks.iter().all(|chunk| chunk.stream_id == whole.stream_id && chunk.stream_id.is_some()));
-    assert_eq!(chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(), SUMMARY, "nobody else is heard");
+    assert_eq!(chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(), SUMMARY, "only the summary is streamed");
 }
 
 async fn s18_retry_path_is_streamed_without_a_second_review(backend: Backend) {
@@ -85,7 +85,7 @@ async fn s18_retry_path_is_streamed_without_a_second_review(backend: Backend) {
     let calls = [("triage_plan", 1), ("triage_replan", 1), ("sub-agent", 2), ("review", 1), ("summary", 1)];
     assert_eq!(ran.calls(), counts(&calls));
     assert_eq!((ran.output(), ran.streamed()["streaming_summary"].as_str()), (SUMMARY, SUMMARY));
-    assert!(ran.given("triage[2]").contains("日志原因"), "the review goes to whoever plans again");
+    assert!(ran.given("triage[2]").contains("日志原因"), "the second plan gets the review");
     let summary = ran.given("streaming_summary");
     for part in [QUESTION, "## servicenow: P1工单\nservicenow 的结果", "## log_analytics: 支付的错误日志\n"]
     {

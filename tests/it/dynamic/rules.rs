@@ -1,4 +1,4 @@
-//! What holds on every way: limits, corrections, and failures that are results.
+//! Rules of all paths: limits, corrections, and failures as results.
 
 use super::{Ran, SUMMARY, Script, accepts, counts, plan, review, run, run_of, run_with, three_steps};
 use crate::run_streams::stage;
@@ -16,7 +16,7 @@ on_both_backends!(
     an_activation_limit_ends_with_what_there_is,
 );
 
-/// Answers so at one stage, and by the script elsewhere.
+/// A model with this response at one stage, and the script's responses elsewhere.
 fn at(
     wanted: &'static str,
     answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -25,7 +25,7 @@ fn at(
     move |asked| if stage(asked) == wanted { answer(asked) } else { script.answer(asked) }
 }
 
-/// The shipped workflow with other fields, as `own`.
+/// The shipped workflow with changed fields, as `own`.
 fn own(fields: &Value) -> Value {
     let shipped = read::builtin().into_iter().filter_map(|(_, workflow)| workflow.ok());
     let mut document =
@@ -43,7 +43,7 @@ async fn own_run(backend: Backend, script: Script, fields: &Value) -> Ran {
 
 async fn later_groups_see_what_earlier_ones_found(backend: Backend) {
     let ran = run(backend, Script::new(three_steps())).await;
-    assert_eq!(ran.given("orchestrator/servicenow"), "P1工单", "the first group sees its question alone");
+    assert_eq!(ran.given("orchestrator/servicenow"), "P1工单", "the first group gets only its question");
     let later = ran.given("orchestrator/log_analytics");
     assert!(later.starts_with("错误日志\n\n<results>\n## servicenow: P1工单\nservicenow 的结果"), "{later}");
     assert!(later.contains("service_health 的结果"), "{later}");
@@ -59,7 +59,7 @@ async fn a_newer_result_replaces_the_older_one(backend: Backend) {
     let summary = ran.given("streaming_summary");
     assert!(summary.contains("## servicenow: P1工单\n新的\n\n## servicenow: P2工单\nservicenow-2 的结果"), "{summary}");
     assert_eq!(summary.matches("P1工单\n").count(), 1, "{summary}");
-    assert!(ran.given("orchestrator[2]/servicenow").contains("servicenow 的结果"), "what was there is seen");
+    assert!(ran.given("orchestrator[2]/servicenow").contains("servicenow 的结果"), "the earlier result is given");
 }
 
 async fn a_sub_agent_that_fails_is_a_result(backend: Backend) {
@@ -82,7 +82,7 @@ async fn an_activation_limit_ends_with_what_there_is(backend: Backend) {
     };
     let ran = own_run(backend, script, &json!({"max_iterations": 5})).await;
     let nodes = ["store_query", "triage", "orchestrator", "review_executor", "triage[2]", "streaming_summary"];
-    assert_eq!(ran.nodes(), nodes, "the sixth would be the orchestrator");
+    assert_eq!(ran.nodes(), nodes, "the sixth node would be the orchestrator");
     assert_eq!(ran.output(), format!("{SUMMARY}\n\n（已达到 5 个节点的上限，以上是目前的结果，可能不完整。）"));
     assert!(ran.given("streaming_summary").contains("<note>"));
 }
@@ -106,7 +106,7 @@ async fn the_longest_way_fits_the_limit() {
     assert_eq!((ran.nodes().len(), ran.output()), (7, SUMMARY));
 }
 
-/// A model whose first plan is this one, and whose second that one.
+/// A model with these two plans.
 fn plans(first: Value, second: Value) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
     move |asked| match (asked.schema.as_str(), asked.index) {
         ("triage_plan", 0) => Answer::json(&first),
@@ -149,7 +149,7 @@ async fn results_that_nobody_can_judge_are_told() {
     let scripted = || Script::new(plan(&[(1, "servicenow", "x")]));
     let words = at("review_executor/review", |_| Answer::Content("看起来不错".into()), scripted());
     let ran = run_with(backend::embedded().await, words).await;
-    assert_eq!((ran.output(), ran.calls()["review"]), (SUMMARY, 2), "one correction");
+    assert_eq!((ran.output(), ran.calls()["review"]), (SUMMARY, 2), "one correction of the review");
     let fails = at("review_executor/review", |_| Answer::status(418, "scripted"), scripted());
     let ran = run_with(backend::embedded().await, fails).await;
     assert_eq!((ran.output(), ran.calls()["review"]), (SUMMARY, 1));

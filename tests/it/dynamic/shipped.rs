@@ -1,4 +1,4 @@
-//! The workflow that comes with the program, with the offline model against the demo API: its sentences go the five ways.
+//! The shipped workflow with the offline model and the demo API: its example questions take all five paths.
 
 use super::{QUESTION, Ran};
 use crate::demo;
@@ -15,7 +15,7 @@ use types::turn::Outcome;
 
 on_both_backends!(the_five_ways_happen_offline, in_chat_the_ops_agent_answers_by_the_flow);
 
-/// An engine whose agents are those of the files, with the offline model and the demo API of the test.
+/// An engine with the shipped agent files, the offline model, and a demo API of the test.
 async fn engine(backend: Backend) -> (Engine, demo::Api) {
     let api = demo::Api::start().await;
     let nobody = ScriptedModel::start(|_| Answer::status(418, "nobody asks a model")).await;
@@ -77,5 +77,5 @@ async fn in_chat_the_ops_agent_answers_by_the_flow(backend: Backend) {
     assert_eq!(chunks.map(|chunk| chunk.text.as_str()).collect::<String>(), whole.text);
     assert!(whole.text.contains("连接池耗尽"), "{}", whole.text);
     let (_, said) = says("m-2", "帮我写首诗").await;
-    assert_eq!(said.iter().map(|reply| reply.kind).collect::<Vec<_>>(), [ReplyKind::Final], "one text, in one piece");
+    assert_eq!(said.iter().map(|reply| reply.kind).collect::<Vec<_>>(), [ReplyKind::Final], "one text without chunks");
 }

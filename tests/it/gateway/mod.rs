@@ -1,4 +1,5 @@
-//! The gateway's endpoints as a channel sees them: over HTTP, on the embedded backend. [`operators`] has the operators'.
+//! The gateway's endpoints as a channel sees them, over HTTP on the embedded backend. [`operators`] has the endpoints
+//! for operators.
 
 mod models;
 mod operators;
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use types::job::Job;
 use types::turn::Outcome;
 
-/// A gateway on a port of its own; stopped when dropped.
+/// A gateway on its own port. Dropping it stops the gateway.
 pub struct Gateway {
     pub base: String,
     pub client: Client,
@@ -40,19 +41,19 @@ impl Drop for Gateway {
     }
 }
 
-/// Events of one session, as they come.
+/// Server-sent events of one session.
 pub struct Events(pub BoxStream<'static, Sse>);
 
 impl Events {
     async fn next(&mut self) -> Option<Sse> {
-        tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end comes")
+        tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end within the deadline")
     }
 
-    /// Up to the turn's last status.
+    /// Reads up to the last status of the turn.
     pub async fn until_end_of(&mut self, turn_id: &str) -> Vec<Sse> {
         let mut events = Vec::new();
         loop {
-            let event = self.next().await.expect("the stream goes on");
+            let event = self.next().await.expect("the stream must not end");
             let last = event.event.as_deref() == Some("status")
                 && data(&event)["turn_id"] == turn_id
                 && matches!(data(&event)["status"].as_str(), Some("ready" | "cancelled"));
@@ -64,7 +65,7 @@ impl Events {
     }
 }
 
-/// `{api}` is no address; nothing calls this one.
+/// Replaces `{api}` by an address. No test calls it.
 fn addressed(agent: &Value) -> Value {
     serde_json::from_str(&agent.to_string().replace("{api}", "http://127.0.0.1:9")).unwrap()
 }
@@ -97,7 +98,7 @@ impl Gateway {
         Self { base, client, queue: Arc::clone(queue), stop, ended }
     }
 
-    /// Without any worker, so that what is published stays in the lane.
+    /// A gateway without workers, so that published messages stay in the lane.
     pub async fn idle(backend: &Backend) -> Self {
         let gateway = Self::start(&backend.queue, &backend.store, &backend.settings).await;
         gateway.put_agent(&sales()).await;
@@ -108,7 +109,7 @@ impl Gateway {
         Self::start(&engine.queue, &engine.store, &engine.settings).await
     }
 
-    /// Ends its streams and takes no more.
+    /// Ends the event streams and accepts no new ones.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -189,7 +190,7 @@ async fn a_message_is_in_the_lane_when_it_is_accepted_and_a_repeat_adds_nothing(
     assert_eq!((job.job_id.as_str(), user.text.as_str()), ("m-1", "你好"));
     assert_eq!((user.user_id.as_deref(), user.channel.as_deref()), (Some("u1"), Some("web")));
     assert!(user.sent_at.is_some() && user.attachments.len() == 1 && user.metadata["k"] == 1);
-    assert!(backend.queue.next_in_lane("会话", message.seq, 0).await.unwrap().is_none(), "one job");
+    assert!(backend.queue.next_in_lane("会话", message.seq, 0).await.unwrap().is_none(), "the repeat adds no job");
 }
 
 #[tokio::test]
@@ -281,7 +282,7 @@ async fn events_come_as_published_and_resume_after_the_last_id() {
     gateway.say("s1", "m-1", "你好").await;
     let first = gateway.events("s1", Some(0)).await.until_end_of("m-1").await;
     assert_eq!(texts(&first), ["您好，我是小智", "有什么可以帮您"]);
-    assert!(first.windows(2).all(|pair| id(&pair[0]) < id(&pair[1])), "ids rise");
+    assert!(first.windows(2).all(|pair| id(&pair[0]) < id(&pair[1])), "ids are ascending");
     let reply = first.iter().find(|event| event.event.as_deref() == Some("reply")).unwrap();
     assert_eq!((data(reply)["kind"].as_str(), data(reply)["turn_id"].as_str()), (Some("greeting"), Some("m-1")));
 
@@ -298,7 +299,7 @@ async fn events_come_as_published_and_resume_after_the_last_id() {
         assert!(next.iter().all(|event| id(event) > seen));
     }
     let all = gateway.events("s1", Some(u64::MAX)).await.until_end_of("m-2").await;
-    assert_eq!(id(&all[0]), id(&first[0]), "an id beyond the end begins with the first retained event");
+    assert_eq!(id(&all[0]), id(&first[0]), "an id beyond the end starts at the first retained event");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -309,7 +310,7 @@ async fn a_stopping_gateway_ends_its_event_streams() {
     let mut events = gateway.events("s1", None).await;
     gateway.stop.cancel();
     assert!(events.next().await.is_none());
-    tokio::time::timeout(DEADLINE, gateway.ended.cancelled()).await.expect("the gateway ends");
+    tokio::time::timeout(DEADLINE, gateway.ended.cancelled()).await.expect("the gateway stops");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What `GET /api/v1/models` and `turnwheel models` show.
+//! Output of `GET /api/v1/models` and `turnwheel models`.
 
 use crate::support::model_server::{Answer, ModelServer};
 use base::config::{self, Environment, Provider};
@@ -59,7 +59,7 @@ async fn models_are_listed_with_agents_budgets_and_circuits_and_without_keys() {
         list["models"].as_array().unwrap().iter().map(|model| model["circuit"].clone()).collect()
     };
     let list: Value = serde_json::from_str(&listed(address).await).unwrap();
-    assert_eq!(circuits(&list), [json!(null), json!(null), json!(null)], "nobody asks here yet");
+    assert_eq!(circuits(&list), [json!(null), json!(null), json!(null)], "no model has been called yet");
     engine.start_worker().unwrap();
     for number in 0..5 {
         let message = NewMessage::new(format!("s{number}"), "shop", "在吗");
@@ -72,8 +72,8 @@ async fn models_are_listed_with_agents_budgets_and_circuits_and_without_keys() {
     let mut list: Value = serde_json::from_str(&text).unwrap();
     let agents = list["agents"].as_array_mut().unwrap();
     let planner =
-        agents.iter().position(|agent| agent["agent_id"] == "ops_plan_agent").expect("it comes with the program");
-    assert!(planner >= 2 && agents[planner]["task"] == true, "those that are applied come first");
+        agents.iter().position(|agent| agent["agent_id"] == "ops_plan_agent").expect("the shipped agent is listed");
+    assert!(planner >= 2 && agents[planner]["task"] == true, "applied agents come first");
     agents.truncate(2);
     for agent in agents {
         assert_eq!(agent["hash"].as_str().unwrap().len(), 32);

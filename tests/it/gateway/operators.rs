@@ -1,4 +1,4 @@
-//! What operators and humans of the desk do over HTTP.
+//! Endpoints for operators, and for humans at the service desk.
 
 use super::{Gateway, data, refusal};
 use crate::scenarios::{answer, engine, sales_with};
@@ -29,9 +29,9 @@ async fn operators_commands_go_onto_the_lane() {
             };
         assert_eq!(job.body, expected);
         let url = format!("{}/api/v1/sessions/s1/{verb}", gateway.base);
-        assert_eq!(gateway.client.post(&url).send().await.unwrap().status(), 202, "without a body");
+        assert_eq!(gateway.client.post(&url).send().await.unwrap().status(), 202, "the body is optional");
         let list = gateway.client.post(url).json(&json!([null, "错单"])).send().await.unwrap();
-        assert_eq!(refusal(list).await, (400, "invalid_json".to_owned()), "the fields of an order have names");
+        assert_eq!(refusal(list).await, (400, "invalid_json".to_owned()), "the body must be an object");
     }
 }
 
@@ -63,8 +63,8 @@ async fn a_human_speaks_only_while_the_session_is_transferred() {
         assert_eq!(spoken.json::<Value>().await.unwrap()["reply_id"], reply["reply_id"]);
         ids.push(reply["reply_id"].clone());
     }
-    assert_ne!(ids[0], ids[1], "the same words twice are two replies");
-    let human = eventually(DEADLINE, "the human's words are in the history", || async {
+    assert_ne!(ids[0], ids[1], "the same text twice is two replies");
+    let human = eventually(DEADLINE, "the human's reply is in the history", || async {
         let session = engine.session("s1").await;
         (session.history.iter().filter(|entry| entry.role == Role::Human).count() == 2).then_some(session)
     })
@@ -89,7 +89,7 @@ async fn timers_are_listed_and_cancelled() {
             .map(|timer| format!("{}/{}", timer["session_id"].as_str().unwrap(), timer["name"].as_str().unwrap()))
             .collect()
     };
-    assert_eq!(names("/api/v1/timers").await, ["s1/soon", "s2/soon", "s1/late", "s2/late"], "due first at the top");
+    assert_eq!(names("/api/v1/timers").await, ["s1/soon", "s2/soon", "s1/late", "s2/late"], "ordered by due time");
     assert_eq!(names("/api/v1/timers?session_id=s2&limit=1").await, ["s2/soon"]);
     let unknown = gateway.get("/api/v1/timers?session_id=nobody").await;
     assert_eq!(refusal(unknown).await, (404, "unknown_session".to_owned()));
@@ -108,7 +108,7 @@ async fn dead_letters_are_read_and_replayed() {
         let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "helper", "job_id": "m-1", "text": "你好"});
         engine.publish_job(session_id, job).await;
     }
-    eventually(DEADLINE, "both are given up", || async { engine.dead_letters().await.len() == 2 }).await;
+    eventually(DEADLINE, "both jobs are dead-lettered", || async { engine.dead_letters().await.len() == 2 }).await;
     let listed = gateway.json("/api/v1/dead?limit=1").await;
     assert_eq!((&listed["letters"][0]["seq"], &listed["letters"][0]["cause"]), (&json!(2), &json!("unknown_agent")));
     let letter = gateway.json("/api/v1/dead/1").await;

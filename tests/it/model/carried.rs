@@ -1,4 +1,4 @@
-//! Fields of an answer that go back with the results of its calls.
+//! Fields of a model's response that must be sent back with the results of its tool calls.
 
 use super::{model, request};
 use crate::support::model_server::{Answer, Call, ModelServer};
@@ -11,7 +11,7 @@ fn tools() -> Vec<ToolSpec> {
     vec![ToolSpec { name: "eta".into(), description: String::new(), parameters: Arc::new(json!({})) }]
 }
 
-/// The question whose answer called `eta`, with the result.
+/// The request that follows a response with a call of `eta`, with the call's result.
 fn next(reply: &ModelReply) -> ModelRequest {
     let mut messages = request(false).messages.to_vec();
     messages.push(PromptMessage::assistant(&*reply.content, reply.tool_calls.clone()).with_extra(reply.extra.clone()));
@@ -29,7 +29,7 @@ fn whole(message: &Value) -> Answer {
     Answer::Raw(json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string())
 }
 
-/// The assistant's message of a question.
+/// The assistant's message in a request.
 fn said(call: &Call) -> Value {
     call.body["messages"].as_array().unwrap().iter().find(|message| message["role"] == "assistant").unwrap().clone()
 }
@@ -71,14 +71,14 @@ async fn reasoning_and_signatures_go_back_with_the_results() {
     for in_pieces in [false, true] {
         server.forget();
         let reply = ask(&model, request(false).with_tools(tools()), in_pieces).await;
-        assert_eq!((reply.content.as_str(), reply.tool_calls.len()), ("", 1), "the reasoning is no part of the words");
+        assert_eq!((reply.content.as_str(), reply.tool_calls.len()), ("", 1), "the content has no reasoning");
         let last = ask(&model, next(&reply), in_pieces).await;
         assert_eq!((last.content.as_str(), last.attempts), ("后天", 1));
         let sent = said(&server.calls()[1]);
         assert_eq!(sent["reasoning_details"], json!([{"id": 1}, {"id": 2}]));
         assert_eq!(sent["tool_calls"][0], serde_json::from_str::<Value>(CALLED).unwrap());
         let names: Vec<_> = sent.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, ["content", "reasoning_content", "reasoning_details", "role", "tool_calls"], "and no more");
+        assert_eq!(names, ["content", "reasoning_content", "reasoning_details", "role", "tool_calls"], "exactly these fields");
     }
 }
 
@@ -88,7 +88,7 @@ async fn an_answer_without_calls_keeps_no_reasoning() {
     let message = json!({"content": "好", "reasoning_content": "想"});
     server.script(move |_| Some(whole(&message)));
     let reply = ask(&model(&server), request(false).with_tools(tools()), false).await;
-    assert_eq!((reply.content.as_str(), reply.extra.len()), ("好", 0), "nothing would send it back");
+    assert_eq!((reply.content.as_str(), reply.extra.len()), ("好", 0), "a response without calls needs no reasoning");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn reasoning_that_a_server_misses_in_the_answer_of_another_model_is_sent_e
     };
     let model = model(&server);
     assert_eq!(ask(&model, next(&reply), false).await.attempts, 2);
-    assert_eq!(ask(&model, next(&reply), false).await.attempts, 1, "it is remembered");
+    assert_eq!(ask(&model, next(&reply), false).await.attempts, 1, "the client remembers the requirement");
     assert_eq!(said(&server.calls()[2])["reasoning_content"], "");
 }
 
@@ -144,5 +144,5 @@ async fn calls_have_ids_of_their_own() {
     let ids: Vec<_> = reply.tool_calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["a", "call_2_", "call_3", "call_2"]);
     let again = ask(&model, next(&reply), false).await;
-    assert_eq!(again.tool_calls[1].id, "call_6", "also among the calls of the conversation");
+    assert_eq!(again.tool_calls[1].id, "call_6", "ids are unique in the conversation");
 }

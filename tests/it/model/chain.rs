@@ -1,4 +1,4 @@
-//! Several models as one: the next is asked where the one before does not answer.
+//! Chains of models: the next model is asked if one does not respond.
 
 use super::request;
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use types::duration::Text;
 use types::model_names::ModelNames;
 
-/// Two servers, as `fast` and `default`.
+/// Two servers, as the models `fast` and `default`.
 struct Two {
     fast: ModelServer,
     other: ModelServer,
@@ -20,7 +20,7 @@ struct Two {
 }
 
 impl Two {
-    /// Whose `fast` is asked `retries` times more after a passing fault.
+    /// Starts both servers. `retries` is the number of retries of `fast`.
     async fn start(retries: u32) -> Self {
         let (fast, other) = (ModelServer::start().await, ModelServer::start().await);
         let entry = |server: &ModelServer, max_retries| config::Model {
@@ -39,7 +39,7 @@ impl Two {
         self.models.chain(&ModelNames::of(["fast", "default"]).unwrap()).unwrap()
     }
 
-    /// How often each was asked.
+    /// Number of calls of each server.
     fn asked(&self) -> (usize, usize) {
         (self.fast.calls().len(), self.other.calls().len())
     }
@@ -63,7 +63,7 @@ async fn the_next_model_is_asked_after_the_retries_of_the_one_before() {
     assert_eq!(two.asked(), (2, 1));
     let keys: Vec<_> =
         two.fast.calls().iter().chain(&two.other.calls()).map(|c| c.header("idempotency-key").to_owned()).collect();
-    assert!(keys.iter().all(|key| *key == keys[0]), "one question: {keys:?}");
+    assert!(keys.iter().all(|key| *key == keys[0]), "all calls have one key: {keys:?}");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_refused_question_goes_to_the_next_model_at_once() {
         assert_eq!((reply.name.as_deref(), reply.attempts), (Some("default"), 2), "{status}");
     }
     assert_eq!(two.asked(), (4, 4));
-    assert_eq!(two.circuit("fast"), Some(CircuitState::Closed), "it answers, if only to refuse");
+    assert_eq!(two.circuit("fast"), Some(CircuitState::Closed), "a refusal does not open the circuit");
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_model_whose_circuit_is_open_is_not_waited_for() {
         two.chain().complete(request(false)).await.unwrap();
     }
     assert_eq!((two.asked(), two.circuit("fast")), ((5, 5), Some(CircuitState::Open)));
-    // Whoever asked it now would wait for good.
+    // A call of this model would wait forever.
     two.fast.script(|_| Some(Answer::Hang));
     let reply = two.chain().complete(request(false)).await.unwrap();
     assert_eq!((reply.name.as_deref(), reply.attempts), (Some("default"), 1));
@@ -115,7 +115,7 @@ async fn a_stream_that_breaks_off_begins_anew_with_the_next_model() {
     let (reply, (text, begun)) = tokio::join!(chain.stream(request(false), sink), read);
     let reply = reply.unwrap();
     assert_eq!((reply.content.as_str(), reply.name.as_deref()), ("您好，请讲。", Some("default")));
-    assert_eq!((text.as_str(), begun), ("您好，请讲。", 2), "what the first one said is void");
+    assert_eq!((text.as_str(), begun), ("您好，请讲。", 2), "the text of the first model is withdrawn");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn when_none_answers_each_says_why() {
         assert!(text.contains(part), "{text}");
     }
     let written = serde_json::to_value(&error).unwrap();
-    assert_eq!(serde_json::from_value::<ModelError>(written).unwrap(), error, "it is recorded");
+    assert_eq!(serde_json::from_value::<ModelError>(written).unwrap(), error, "the error survives a round trip");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Answers that are not whole.
+//! Responses that are incomplete.
 
 use super::{ask, model_of, settings};
 use crate::support::model_server::{Answer, ModelServer};
@@ -38,7 +38,7 @@ async fn an_answer_that_was_cut_off_is_an_error_with_the_setting_to_raise() {
         error.contains("was cut off") && error.contains("raise `max_tokens` of [models.default], which is 16"),
         "{error}"
     );
-    assert_eq!(asked, 1, "a repeat would be cut off, too");
+    assert_eq!(asked, 1, "a cut response is not retried");
     let (error, _) = refusal(content("第一章 总", "length"), completion, false).await;
     assert!(error.contains("raise `max_completion_tokens` of [models.default], which is 32"), "{error}");
     let (error, _) = refusal(content("第一章 总", "length"), |entry| entry, false).await;
@@ -85,7 +85,7 @@ async fn a_stream_that_was_cut_off_is_no_answer_either() {
 async fn an_answer_that_the_server_broke_off_is_asked_for_again() {
     let server = ModelServer::start().await;
     let broken = content("half", "insufficient_system_resource");
-    // A reason that is no reason does not end a stream.
+    // An empty finish reason does not end a stream.
     let open = Stream::default()
         .event(&json!({"choices": [{"index": 0, "delta": {"content": "half"}, "finish_reason": ""}]}).to_string());
     server.push(

@@ -1,4 +1,4 @@
-//! The fields that the settings add to a request, and servers that refuse them.
+//! Additional request fields from the settings, and servers that refuse them.
 
 use super::{KEY, ask, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -58,7 +58,7 @@ async fn a_refused_field_of_the_settings_is_asked_for_once_and_the_error_names_t
             assert!(matches!(error, ModelError::Refused { .. }), "{error}");
             assert!(error.to_string().contains(message) && error.to_string().contains(remedy), "{error}");
         }
-        assert_eq!(server.calls().len(), 2, "each is asked once: {message}");
+        assert_eq!(server.calls().len(), 2, "one request each: {message}");
     }
 }
 

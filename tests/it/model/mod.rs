@@ -1,4 +1,4 @@
-//! The OpenAI-compatible client against a server on a local port.
+//! The OpenAI-compatible client with a server on a local port.
 
 mod carried;
 mod chain;
@@ -78,7 +78,7 @@ async fn pictures_go_to_a_model_that_sees() {
         {"type": "image_url", "image_url": {"url": "https://x.example/cat.png"}},
     ]);
     assert_eq!(sent(0), json!({"role": "user", "content": parts}));
-    assert_eq!(sent(1), json!({"role": "user", "content": text}), "another one reads where it is");
+    assert_eq!(sent(1), json!({"role": "user", "content": text}), "a model without vision gets the address");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Answers in pieces.
+//! Streamed responses.
 
 use super::{KEY, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use types::duration::Text;
 
-/// The answer, and what its reader has seen: the pieces since the last beginning.
+/// The response, the pieces since the last restart as seen by the reader, and the number of starts.
 async fn streamed(model: &Arc<dyn Model>) -> (Result<ModelReply, ModelError>, Vec<String>, usize) {
     streamed_with(model, Vec::new()).await
 }
@@ -57,7 +57,7 @@ async fn pieces_are_handed_on_as_they_come() {
             assert!(!anew);
             first.push_str(&content);
         }
-        assert_eq!(first, "您好，", "nothing is kept back");
+        assert_eq!(first, "您好，", "pieces are passed on immediately");
         gate.add_permits(100);
         assert_eq!(pieces.next().await.unwrap().content, "请讲。");
         assert_eq!(pieces.next().await, None);
@@ -116,7 +116,7 @@ async fn a_server_that_ignores_the_stream_is_read_all_the_same() {
     server.push(PLAIN, [Answer::Content("一段文字".into())]);
     let (reply, seen, _) = streamed(&model(&server)).await;
     assert_eq!(reply.unwrap().content, "一段文字");
-    assert!(seen.is_empty(), "there was nothing to watch: {seen:?}");
+    assert!(seen.is_empty(), "a whole response has no pieces: {seen:?}");
     server.script(|_| Some(Answer::Raw("<html>proxy</html>".into())));
     let (reply, _, _) = streamed(&quick(&server, LONG, 0)).await;
     assert!(reply.unwrap_err().to_string().contains("not a chat completion"));
@@ -155,10 +155,10 @@ async fn a_stream_that_stands_still_fails_but_a_long_one_may_take_its_time() {
     server.push(PLAIN, [Answer::Stream(Stream::of(["a"; 12]).pausing(Duration::from_millis(50)))]);
     let begun = Instant::now();
     assert_eq!(streamed(&quick(&server, limit, 0)).await.0.unwrap().content, "a".repeat(12));
-    assert!(begun.elapsed() > limit, "each wait counts by itself");
+    assert!(begun.elapsed() > limit, "the limit applies to each wait");
     server.push(PLAIN, [Answer::Stream(Stream::unfinished(["a", "b"]).stalled()), Answer::Hang]);
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
-    assert!(error.contains("stalled: no data for 300ms"), "comments are no answer: {error}");
+    assert!(error.contains("stalled: no data for 300ms"), "comments do not reset the timeout: {error}");
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
     assert!(error.contains("no complete answer within 300ms"), "{error}");
 }
@@ -178,7 +178,7 @@ async fn a_stream_that_has_begun_is_waited_for_less_than_its_beginning() {
     let stalls = Stream::unfinished(["a", "b"]).stalled();
     server.push(PLAIN, [thinks.pausing(Duration::from_millis(400)), stalls].map(Answer::Stream));
     let error = streamed(&model).await.0.unwrap_err().to_string();
-    assert!(error.contains("`idle_timeout`"), "only after its first words: {error}");
+    assert!(error.contains("`idle_timeout`"), "`idle_timeout` applies only after the first piece: {error}");
     let begun = Instant::now();
     let error = streamed(&model).await.0.unwrap_err().to_string();
     assert!(error.contains("nothing came for 300ms, the model's `idle_timeout`"), "{error}");

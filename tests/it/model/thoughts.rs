@@ -1,4 +1,4 @@
-//! A model's reasoning is no part of its answer.
+//! A model's reasoning is not a part of its response.
 
 use super::{ask, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -10,7 +10,7 @@ use engine::turn::decision::parse_decision;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The answer, all text that its reader has ever seen, and the part of that text that was not withdrawn.
+/// The response, all text that the reader has seen, and the part of it that was not withdrawn.
 async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
     let (sink, mut pieces) = deltas();
     let read = async {
@@ -28,7 +28,7 @@ async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
     (reply.unwrap().content, all, left)
 }
 
-/// An answer whose pieces reach the client one after the other: the pause keeps them out of one packet.
+/// A streamed response. A pause between the pieces keeps them in separate packets.
 fn in_pieces(text: &str, size: usize) -> Answer {
     let chars: Vec<char> = text.chars().collect();
     let pieces: Vec<String> = chars.chunks(size).map(|piece| piece.iter().collect()).collect();
@@ -63,12 +63,12 @@ async fn a_thought_without_an_opening_tag_is_void_once_and_then_held_back() {
     server.push(PLAIN, [in_pieces(text, 4), in_pieces(text, 4), in_pieces("COMPLETE", 2)]);
     let (content, all, left) = streamed(&unknown).await;
     assert_eq!([content.as_str(), left.as_str()], ["COMPLETE"; 2]);
-    assert!(all.contains("CONTINUE"), "nobody could know: {all}");
+    assert!(all.contains("CONTINUE"), "the first time, the client cannot know: {all}");
     for _ in 0..2 {
         let (content, all, _) = streamed(&unknown).await;
-        assert_eq!([content.as_str(), all.as_str()], ["COMPLETE"; 2], "now it is known");
+        assert_eq!([content.as_str(), all.as_str()], ["COMPLETE"; 2], "from then on the client holds thoughts back");
     }
-    // A model whose name says it, and one that has answered in one piece before, are known from the start.
+    // Models with a telling name, or with an earlier response in one piece, are known from the start.
     let named = model_of(config::Model { model: "qwen3-4b-Thinking-2507".into(), ..settings(server.base_url()) });
     let asked = model(&server);
     server.push(PLAIN, [in_pieces(text, 4), Answer::Content(text.into()), in_pieces(text, 4)]);
@@ -114,7 +114,7 @@ async fn a_structure_is_found_behind_thoughts_and_its_texts_stay() {
     for before in ["<think>{\"a\"</think>\n", "hm\n</think>\n", ""] {
         server.push("decision", [Answer::Content(format!("{before}{decision}"))]);
         let reply = ask(&model(&server), true).await.unwrap();
-        assert_eq!(reply.content.trim(), decision, "also what is recorded and told has no thoughts");
+        assert_eq!(reply.content.trim(), decision, "the recorded and published content has no thoughts, too");
         assert_eq!(parse_decision(&reply.content).unwrap().response.as_deref(), Some("write `</think>`"));
     }
 }

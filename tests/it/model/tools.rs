@@ -1,4 +1,4 @@
-//! Tools in the OpenAI form: what is offered, called and answered.
+//! Tools in the form of the OpenAI protocol: offers, calls and results.
 
 use super::{KEY, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
@@ -66,7 +66,7 @@ async fn calls_in_the_forms_of_other_servers_are_read_too() {
         assert_eq!((reply.tool_calls[0].id.as_str(), reply.tool_calls[0].name.as_str()), ("call_1", "eta"));
         answered.push(reply.tool_calls[0].arguments.clone());
     }
-    assert_eq!(answered, [r#"{"order_id":"A1"}"#, "", r#"{"k":"***"}"#], "and the key is not repeated");
+    assert_eq!(answered, [r#"{"order_id":"A1"}"#, "", r#"{"k":"***"}"#], "the key is masked");
 }
 
 #[tokio::test]

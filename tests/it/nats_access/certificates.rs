@@ -1,4 +1,4 @@
-//! A certificate authority for one test, with a server and a client of it.
+//! A certificate authority for one test, with certificates of a server and a client.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -6,7 +6,7 @@ use rcgen::{
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// Files of an authority: `ca.pem`, `server.pem`, `server.key`, `client.pem`, `client.key`.
+/// Files of the authority: `ca.pem`, `server.pem`, `server.key`, `client.pem`, `client.key`.
 pub struct Certificates {
     dir: TempDir,
 }
@@ -40,7 +40,7 @@ impl Certificates {
         self.dir.path().join(name)
     }
 
-    /// The TLS block of nats-server's settings.
+    /// The TLS block for the configuration of nats-server.
     pub fn server(&self, more: &str) -> String {
         let [ca, cert, key] = ["ca.pem", "server.pem", "server.key"].map(|name| self.path(name));
         format!("tls {{ cert_file: {cert:?}, key_file: {key:?}, ca_file: {ca:?}, {more} }}\n")

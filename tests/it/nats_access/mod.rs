@@ -1,4 +1,4 @@
-//! How processes reach NATS: lists of servers, credentials of every kind, TLS with a private authority and client
+//! Connections to NATS: lists of servers, all kinds of credentials, TLS with a private authority and client
 //! certificates.
 
 mod certificates;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use storage::queue::{Publish, Queue, QueueError};
 use tokio_util::sync::CancellationToken;
 
-/// The seed of a user, and its public key.
+/// Seed of a user, and its public key.
 const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 
@@ -28,14 +28,14 @@ async fn connected(nats: Nats) -> Result<NatsQueue, QueueError> {
 }
 
 async fn refused(nats: Nats) -> String {
-    let refused = tokio::time::timeout(DEADLINE, connected(nats)).await.expect("it does not try for ever");
+    let refused = tokio::time::timeout(DEADLINE, connected(nats)).await.expect("the connection attempt ends");
     match refused.err() {
         Some(QueueError::Refused(problem)) => problem,
-        other => panic!("not refused: {other:?}"),
+        other => panic!("expected a refusal: {other:?}"),
     }
 }
 
-/// Publishes a job and pulls it.
+/// Checks that a job can be published and pulled.
 async fn works(nats: Nats) {
     let queue = connected(nats).await.unwrap();
     queue.publish(Publish { session_id: "s".into(), msg_id: None, payload: "{}".into() }).await.unwrap();
@@ -48,7 +48,7 @@ fn at(url: impl Into<String>) -> Nats {
     Nats { url: url.into(), ..Nats::default() }
 }
 
-/// The address of a server with credentials in it.
+/// URL of a server with these credentials.
 fn with(credentials: &str, server: &Server) -> Nats {
     at(server.address().replace("://", &format!("://{credentials}@")))
 }
@@ -58,7 +58,7 @@ async fn a_list_of_servers_works_while_the_first_is_down() {
     let server = Server::nats();
     let down = free_port();
     works(at(format!("nats://127.0.0.1:{down}, {} ,", server.address()))).await;
-    // Without a scheme, as NATS clients allow.
+    // Without a scheme, which NATS clients accept.
     let address = server.address().replace("nats://", "");
     works(at(format!("127.0.0.1:{down},{address}"))).await;
     let problem = refused(at(format!("{},nats://queue:port", server.address()))).await;
@@ -68,7 +68,7 @@ async fn a_list_of_servers_works_while_the_first_is_down() {
     assert_reached(&findings);
 }
 
-/// Standard output and error of a command with these variables.
+/// Standard output and error of a command with these environment variables.
 async fn output(folder: &Folder, args: &[&str], env: &[(&str, &str)]) -> (String, String) {
     folder.write("turnwheel.toml", &toml(&folder.settings));
     let mut command = folder.command(args);
@@ -77,7 +77,7 @@ async fn output(folder: &Folder, args: &[&str], env: &[(&str, &str)]) -> (String
     (String::from_utf8(ended.stdout).unwrap(), String::from_utf8(ended.stderr).unwrap())
 }
 
-/// The findings of `doctor` with these variables.
+/// Findings of `doctor` with these environment variables.
 async fn doctor(folder: &Folder, env: &[(&str, &str)]) -> Value {
     let (out, err) = output(folder, &["doctor", "--json"], env).await;
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"))
@@ -93,7 +93,7 @@ fn assert_reached(findings: &Value) {
     assert!(findings["findings"].as_array().unwrap().iter().any(is_reached), "{findings:#}");
 }
 
-/// The settings of NATS as a file. No server listens at MongoDB's port.
+/// The NATS settings as a file, with a port for MongoDB where no server listens.
 fn toml(settings: &Settings) -> String {
     let nats = &settings.nats;
     assert_eq!(settings.backend, Backend::Cluster);
@@ -223,7 +223,7 @@ async fn tls_with_a_private_authority_and_client_certificates() {
     let problem = refused(Nats { ca: None, ..whole() }).await;
     assert!(
         problem.contains("UnknownIssuer") && problem.contains("nats.ca"),
-        "not the system's authorities: {problem}"
+        "the system's authorities do not count: {problem}"
     );
     let problem = refused(Nats { cert: None, key: None, ..whole() }).await;
     assert!(problem.contains("nats.cert"), "{problem}");
@@ -231,7 +231,7 @@ async fn tls_with_a_private_authority_and_client_certificates() {
     assert!(problem.contains("no PEM block"), "{problem}");
     let problem = refused(Nats { key: Some(made.path("gone.key")), ..whole() }).await;
     assert!(problem.contains("nats.key") && problem.contains("correct the path"), "{problem}");
-    // Another authority's client.
+    // A client certificate of another authority.
     let other = Certificates::make();
     let foreign = Nats { cert: Some(other.path("client.pem")), key: Some(other.path("client.key")), ..whole() };
     assert!(refused(foreign).await.contains("nats.cert"));

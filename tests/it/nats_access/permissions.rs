@@ -1,4 +1,4 @@
-//! The users of `deploy/nats-permissions.conf`: each role does its work as its own user, which may do nothing else.
+//! The users of `deploy/nats-permissions.conf`: each role works with its own user, which has no other permissions.
 
 use crate::away::is_ready;
 use crate::scenarios::{answer, sales_with};
@@ -49,13 +49,13 @@ impl Guarded {
         self.server.address().replace("://", &format!("://{user}:{user}@"))
     }
 
-    /// The log lines of refused requests so far.
+    /// Log lines of refused requests so far.
     fn violations(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains("Violation")).map(str::to_owned).collect()
     }
 
-    /// A client as a channel has it. The server does not respond to a request that is not permitted: it times out.
+    /// A client with a channel's user. The server does not respond to a request without permission, so it times out.
     async fn channel(&self, timeout: Duration) -> Context {
         let options = ConnectOptions::with_user_and_password("channel-web".into(), "channel-web".into())
             .custom_inbox_prefix("_INBOX_web");
@@ -74,10 +74,10 @@ fn consuming(filter: &str) -> pull::Config {
     }
 }
 
-/// The session's next reply of the kind. All replies are acknowledged.
+/// Waits for the session's next reply of this kind, and acknowledges all replies.
 async fn reply(messages: &mut pull::Stream, session_id: &str, kind: &str) -> Value {
     loop {
-        let next = tokio::time::timeout(DEADLINE, messages.next()).await.expect("a reply comes");
+        let next = tokio::time::timeout(DEADLINE, messages.next()).await.expect("a reply within the deadline");
         let message = next.unwrap().unwrap();
         message.ack().await.unwrap();
         let reply: Value = serde_json::from_slice(&message.payload).unwrap();
@@ -108,7 +108,7 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
         std::fs::create_dir(&path).unwrap();
         path
     };
-    // The first process makes the streams.
+    // The first process creates the streams.
     let gateway = Process::start(&folder("gateway"), &of_gateway, &["gateway"]);
     is_ready(&of_gateway).await;
     let worker = Process::start(&folder("worker"), &settings("worker"), &["worker"]);
@@ -125,9 +125,9 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
     let consumer = stream.create_consumer(consuming("tw.out.web.*.reply")).await.unwrap();
     let mut replies = consumer.messages().await.unwrap();
     assert_eq!(reply(&mut replies, "s1", "response").await["text"], "好的");
-    assert_eq!(reply(&mut replies, "s1", "timer").await["text"], "还需要帮助吗？", "by worker and scheduler");
+    assert_eq!(reply(&mut replies, "s1", "timer").await["text"], "还需要帮助吗？", "the reply of worker and scheduler");
 
-    // Through the gateway: a message, its events, an operator's command, and a dead letter that goes back.
+    // Through the gateway: a message, its events, a control command, and a replayed dead letter.
     let message = json!({"session_id": "s2", "agent_id": "sales", "job_id": "m-1", "channel": "web", "text": "你好"});
     http.post("/api/v1/messages", &message, 202).await;
     reply(&mut replies, "s2", "response").await;
@@ -149,10 +149,10 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
         http.get("/api/v1/sessions/s3/turns").await["turns"].as_array().is_some_and(|turns| !turns.is_empty())
     })
     .await;
-    assert_eq!(guarded.violations(), Vec::<String>::new(), "each role may do what it does");
+    assert_eq!(guarded.violations(), Vec::<String>::new(), "no role lacks a permission");
     drop((gateway, worker, scheduler));
 
-    // The channel reads no jobs and nothing of other channels, and removes nothing.
+    // The channel may not read jobs or events of other channels, and may not delete anything.
     let hasty = guarded.channel(Duration::from_secs(1)).await;
     let stream = eventually(DEADLINE, "the stream is shown", || async { hasty.get_stream("TW_OUT").await.ok() }).await;
     assert!(hasty.get_stream("TW_JOBS").await.is_err());
@@ -171,12 +171,12 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
         eventually(DEADLINE, &what, || async { guarded.violations().iter().any(is_refused) }).await;
     }
     channel.publish("tw.jobs.s1", job.to_string().into()).await.unwrap().await.unwrap();
-    assert!(jobs.next().now_or_never().is_none(), "no job is heard");
-    assert!(inboxes.next().now_or_never().is_none(), "no answer to others");
+    assert!(jobs.next().now_or_never().is_none(), "the channel receives no job");
+    assert!(inboxes.next().now_or_never().is_none(), "the channel receives no responses for others");
     assert!(guarded.violations().len() >= 6, "{:?}", guarded.violations());
 }
 
-/// Requests to a gateway process.
+/// HTTP requests to a gateway process.
 struct Http {
     base: String,
     client: Client,

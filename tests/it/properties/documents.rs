@@ -1,4 +1,4 @@
-//! The hash of a configuration.
+//! Properties of the hash of a configuration.
 
 use super::value;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use types::canonical;
 
-/// `value` written in another way: keys in another order, white space, escapes, numbers with an exponent.
+/// Another notation of `value`: other key order, white space, escapes, numbers with an exponent.
 fn rewritten(value: &Value, seed: u64) -> String {
     let gap = ["", " ", "\n\t", "  "][(seed % 4) as usize];
     let next = seed.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -46,7 +46,7 @@ fn quoted(text: &str, seed: u64) -> String {
     format!("\"{units}\"")
 }
 
-/// Every value within `value`, to be changed.
+/// Paths of all values within `value`.
 fn places(value: &Value, path: &str, found: &mut Vec<String>) {
     found.push(path.to_owned());
     match value {
@@ -60,7 +60,7 @@ fn places(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Equal as configurations: `1` and `1.0` are one number.
+/// Whether two configurations are equal: `1` and `1.0` are the same number.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(a), Value::Number(b)) => {
@@ -90,7 +90,7 @@ proptest! {
         places(&document, "", &mut found);
         let mut changed = document.clone();
         *changed.pointer_mut(&found[at.index(found.len())]).unwrap() = new;
-        // The one field at the top that is bookkeeping is no content.
+        // The top-level field `updated_at` is not content.
         let bookkeeping = |value: &Value| value.get("updated_at").is_some();
         prop_assume!(!bookkeeping(&document) && !bookkeeping(&changed));
         prop_assert_eq!(canonical::hash(&changed) == canonical::hash(&document), same(&changed, &document));

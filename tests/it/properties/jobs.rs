@@ -1,4 +1,4 @@
-//! Jobs on the wire.
+//! Properties of jobs on the wire.
 
 use super::{fields, id, job_id, text, value};
 use proptest::prelude::*;
@@ -96,6 +96,6 @@ proptest! {
         let decoded = message(&session_id, job.encode()).job().unwrap();
         prop_assert!(types::ids::is_legal_job(&decoded.job_id));
         let again = message(&session_id, decoded.encode()).job().unwrap();
-        prop_assert_eq!(again, decoded, "the id stays");
+        prop_assert_eq!(again, decoded, "the id does not change");
     }
 }

@@ -1,4 +1,4 @@
-//! Rules that hold for every input, each with a few hundred of them. What inputs are made of is here.
+//! Properties that hold for every input, each tried with a few hundred. This file has the generators of inputs.
 
 mod documents;
 mod jobs;
@@ -19,12 +19,12 @@ fn id() -> impl Strategy<Value = String> {
     string_regex("[A-Za-z0-9_:一-龥-]{1,20}").unwrap()
 }
 
-/// Ids of messages, as platforms give them.
+/// Message ids as messaging platforms produce them.
 fn job_id() -> impl Strategy<Value = String> {
     string_regex("\\.{0,2}[A-Za-z0-9_:@=一-龥-][A-Za-z0-9_:@=.一-龥-]{0,20}").unwrap()
 }
 
-/// A finite number whose text says the same as its value.
+/// A finite number whose text has exactly its value.
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::from),

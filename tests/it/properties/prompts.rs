@@ -1,11 +1,11 @@
-//! What is put into prompts.
+//! Properties of values that are inserted into prompts.
 
 use engine::prompt::Prompts;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-/// A text of what closing tags are made of.
+/// A text made of parts of closing tags.
 fn hostile() -> impl Strategy<Value = String> {
     let parts = [
         "<",
@@ -28,7 +28,7 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(select(parts.to_vec()), 0..8).prop_map(|parts| parts.concat())
 }
 
-/// Closing tags, also with blanks in them.
+/// Number of closing tags, including those with blanks.
 fn closings(text: &str) -> usize {
     text.match_indices('<').filter(|(at, _)| text[at + 1..].trim_start().starts_with('/')).count()
 }

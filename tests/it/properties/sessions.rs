@@ -1,4 +1,4 @@
-//! Statuses and the history of a conversation.
+//! Properties of statuses and of the history of a conversation.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -7,7 +7,7 @@ use types::session::Status::{self, Acknowledged, Cancelled, Processing, Ready, T
 use types::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Role};
 use types::timestamp::Timestamp;
 
-/// As OP-E1 has them, apart from the code's own table.
+/// The legal transitions of the contract, written independently of the code's table.
 const LEGAL: [(Status, &[Status]); 6] = [
     (Ready, &[Acknowledged, Processing, Cancelled]),
     (Cancelled, &[Acknowledged, Processing]),
@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn however_a_session_goes_a_turn_can_begin_and_end(asked in prop::collection::vec(status(), 0..40)) {
         let at = asked.into_iter().fold(Ready, |at, to| if at.check(to).is_ok() { to } else { at });
-        // From wherever it stands: to `cancelled` (or it is there), and from there a next turn begins.
+        // From any status the session can become `cancelled` (unless it is), and from there the next turn begins.
         prop_assert!(at == Cancelled || at.check(Cancelled).is_ok());
         prop_assert!(Cancelled.check(Processing).is_ok() && Processing.check(Typing).is_ok() && Typing.check(Ready).is_ok());
     }
@@ -77,7 +77,7 @@ proptest! {
             all.extend(added.clone());
             history::append(&mut kept, added);
             prop_assert!(kept.len() <= MAX_ENTRIES && kept.iter().map(bytes).sum::<usize>() <= MAX_BYTES);
-            prop_assert!(!kept.is_empty() && all.ends_with(&kept), "the newest stay, in order");
+            prop_assert!(!kept.is_empty() && all.ends_with(&kept), "the newest entries stay, in order");
             if let Some(next) = all.len().checked_sub(kept.len() + 1) {
                 let more = kept.iter().map(bytes).sum::<usize>() + bytes(&all[next]);
                 prop_assert!(kept.len() == MAX_ENTRIES || more > MAX_BYTES, "nothing is dropped without need");

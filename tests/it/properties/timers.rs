@@ -1,4 +1,4 @@
-//! Timers: when they are due, what they are called, which of them still count.
+//! Properties of timers: due times, ids, and the generation that counts.
 
 use super::id;
 use crate::conformance::kit::run_turn;
@@ -32,7 +32,7 @@ proptest! {
     }
 }
 
-/// What a commit may do to the timers.
+/// A change of the timers by a commit.
 #[derive(Clone, Debug)]
 enum Armed {
     Replace(Vec<u64>),
@@ -86,7 +86,7 @@ proptest! {
                 prop_assert!(session.timers.iter().all(|timer| timer.generation == generation));
                 for timer in &session.timers {
                     let (_, earliest) = expected.iter().find(|(id, _)| *id == timer.timer_id).expect("it was armed");
-                    prop_assert!(timer.due_at.as_millis() >= *earliest, "never early");
+                    prop_assert!(timer.due_at.as_millis() >= *earliest, "a timer is never due early");
                 }
                 let due = store.due_timers(Duration::from_secs(3_600), 100).await.unwrap().timers;
                 let mut ids: Vec<_> = due.iter().map(|due| due.timer.timer_id.clone()).collect();

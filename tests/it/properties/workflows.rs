@@ -1,4 +1,4 @@
-//! Templates, conditions and loops of workflows.
+//! Properties of templates, conditions and loops of workflows.
 
 use super::text;
 use definitions::workflow::builder::{Loop, Stage};
@@ -9,7 +9,7 @@ use definitions::workflow::template::InputMapping;
 use proptest::prelude::*;
 use proptest::string::string_regex;
 
-/// A stage's id.
+/// Id of a stage.
 fn stage_id() -> impl Strategy<Value = String> {
     string_regex("[A-Za-z0-9_一-龥-]{1,8}")
         .unwrap()

@@ -1,4 +1,4 @@
-//! Clients that reconnect to a run that has ended get the events that they have not seen, then 204.
+//! Clients that reconnect to a finished run get the events that they have missed, then 204.
 
 use super::{RunEvents, engine, payloads, register_report};
 use crate::scenarios::on_both_backends;
@@ -29,7 +29,7 @@ async fn a_client_that_saw_the_first_failure_sees_the_next_attempt(backend: Back
     };
     ended(1).await;
     let path = "/api/v1/workflows/report/run";
-    assert_eq!(gateway.browse(path, Some(&id)).await.status(), 204, "there is no more");
+    assert_eq!(gateway.browse(path, Some(&id)).await.status(), 204, "no further events");
     assert_eq!(gateway.post("/api/v1/runs/r1/resume", &json!({})).await.status(), 202);
     ended(2).await;
     let again = payloads(&RunEvents::of(gateway.browse(path, Some(&id)).await).rest().await);

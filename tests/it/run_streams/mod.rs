@@ -1,5 +1,5 @@
-//! Workflows over HTTP: what a channel or a browser sees of a run. [`scenarios`] has the acceptance scenarios, [`resuming`]
-//! what happens when something goes away in between.
+//! Workflows over HTTP: the events of a run as a channel or a browser sees them. [`scenarios`] has the acceptance
+//! scenarios, [`resuming`] interruptions of clients, gateways and workers.
 
 mod ends;
 mod operating;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use std::collections::BTreeMap;
 
-/// The events of a run as they come.
+/// The events of a run.
 pub struct RunEvents(BoxStream<'static, Sse>);
 
 impl RunEvents {
@@ -29,12 +29,12 @@ impl RunEvents {
         Self(events.filter_map(|event| std::future::ready(event.ok())).boxed())
     }
 
-    /// The next block, also one without data; `None` at the end.
+    /// The next block, including blocks without data; `None` at the end.
     pub async fn next_block(&mut self) -> Option<Sse> {
-        tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end comes")
+        tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end within the deadline")
     }
 
-    /// The next event as a browser would see it.
+    /// The next event that a browser would report.
     pub async fn next(&mut self) -> Option<Sse> {
         loop {
             let block = self.next_block().await?;
@@ -44,7 +44,7 @@ impl RunEvents {
         }
     }
 
-    /// Up to the first of this type, which is the last one answered.
+    /// Reads up to the first event of this type, and returns it last.
     pub async fn until(&mut self, kind: &str) -> Vec<Sse> {
         let mut events = Vec::new();
         loop {
@@ -57,7 +57,7 @@ impl RunEvents {
         }
     }
 
-    /// All up to the end of the stream.
+    /// Reads all events up to the end of the stream.
     pub async fn rest(&mut self) -> Vec<Sse> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -73,7 +73,7 @@ impl Gateway {
         RunEvents::of(self.post(&format!("/api/v1/workflows/{workflow_id}/run"), body).await)
     }
 
-    /// `GET …/run` with a query as given, and the last id seen, if any.
+    /// `GET …/run` with this query, and the last event id if given.
     pub async fn browse(&self, path: &str, last_id: Option<&str>) -> Response {
         let request = self.client.get(format!("{}{path}", self.base));
         let request = last_id.into_iter().fold(request, |request, id| request.header("Last-Event-ID", id));
@@ -81,7 +81,7 @@ impl Gateway {
     }
 }
 
-/// What a run's events say, without names of their own.
+/// Payloads of the events, without ids that differ between runs.
 pub fn payloads(events: &[Sse]) -> Vec<Value> {
     events.iter().map(data).collect()
 }
@@ -90,7 +90,7 @@ pub fn of_type<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-/// The pieces of an answer as one: how many there are is a matter of time.
+/// Merges the deltas of each answer into one, because their number depends on timing.
 fn whole_answers(events: &[Value]) -> Vec<Value> {
     let mut whole: Vec<Value> = Vec::new();
     for event in events {
@@ -106,7 +106,7 @@ fn whole_answers(events: &[Value]) -> Vec<Value> {
     whole
 }
 
-/// A run that begins anew has ids of its own: here they are counted as they come.
+/// The events as text. Ids that differ between runs become numbers in the order of their appearance.
 pub fn masked(events: &[Value]) -> String {
     let mut runs = BTreeMap::new();
     let line = |event: &Value| {
@@ -115,7 +115,7 @@ pub fn masked(events: &[Value]) -> String {
         let run = *runs.entry(run_id).or_insert(count);
         let root = event["root_run_id"].as_str().unwrap();
         let event_id = event["event_id"].as_str().unwrap().replace(root, "RUN");
-        // The ids of pieces end with their stream's, which is another one each time.
+        // The ids of deltas end with the stream's id, which differs between runs.
         let event_id = event_id.split_inclusive("/step_delta").next().unwrap().to_owned();
         let indent = "  ".repeat(usize::try_from(event["depth"].as_u64().unwrap()).unwrap());
         let mut line = format!("{indent}{event_id} run {run}");
@@ -132,14 +132,14 @@ pub fn masked(events: &[Value]) -> String {
     whole_answers(events).iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The stage that asks, such as `iterative_research[1]/reflection`.
+/// Stage of a model call, such as `iterative_research[1]/reflection`.
 pub fn stage(asked: &Asked) -> String {
     // <session>/<turn>/<stage…>/<n>/model
     let parts: Vec<&str> = asked.idempotency_key.split('/').collect();
     parts[2..parts.len() - 2].join("/")
 }
 
-/// An engine whose task agents are answered by `script`, for the stage that asks.
+/// An engine whose model gets the stage of each call and responds by `script`.
 pub async fn engine(
     backend: Backend,
     script: impl Fn(&str, &Asked) -> String + Send + Sync + 'static,
@@ -154,7 +154,7 @@ pub async fn started(backend: Backend, model: ScriptedModel, workers: usize) -> 
     (engine, gateway)
 }
 
-/// A task agent that is told its name.
+/// A task agent whose prompt is its name.
 pub fn writer(id: &str) -> Value {
     json!({"id": id, "system_prompt": format!("你是 {id}")})
 }
@@ -165,7 +165,7 @@ pub async fn register(engine: &Engine, document: Value) {
     engine.store.put_workflow(workflow).await.unwrap();
 }
 
-/// Two stages, `plan` and `report`, by one agent.
+/// Registers a workflow with the stages `plan` and `report`, both by one agent.
 pub async fn register_report(engine: &Engine) {
     engine.apply(writer("writer")).await;
     register(

@@ -1,4 +1,4 @@
-//! What operators see of runs and workflows over HTTP, and do with them.
+//! Runs and workflows for operators, over HTTP.
 
 use super::{engine, payloads, register, register_report, stage, started, writer};
 use crate::gateway::refusal;
@@ -122,7 +122,7 @@ async fn a_run_is_listed_and_shown_with_what_its_stages_were_given(backend: Back
     let refused = gateway.get("/api/v1/runs?status=asleep").await;
     assert_eq!(refusal(refused).await, (400, "invalid_query".to_owned()));
 
-    // As a session's stream: named `run`, ids are sequences.
+    // Like a session's stream: events are named `run`, and ids are sequences.
     let response = gateway.get(&format!("/api/v1/runs/{run_id}/events")).await;
     let events = super::RunEvents::of(response).rest().await;
     assert!(events.iter().all(|event| event.event.as_deref() == Some("run")));
@@ -130,7 +130,7 @@ async fn a_run_is_listed_and_shown_with_what_its_stages_were_given(backend: Back
     assert!(last.parse::<u64>().is_ok());
     let over = gateway.browse(&format!("/api/v1/runs/{run_id}/events"), Some(last)).await;
     assert_eq!(over.status(), 204);
-    assert_eq!(gateway.get(&format!("/api/v1/sessions/{run_id}")).await.status(), 404, "a run is no session");
+    assert_eq!(gateway.get(&format!("/api/v1/sessions/{run_id}")).await.status(), 404, "a run is not a session");
 }
 
 async fn a_cancelled_run_ends_and_tells_why(backend: Backend) {
@@ -150,7 +150,7 @@ async fn a_cancelled_run_ends_and_tells_why(backend: Backend) {
     assert_eq!(shown["status"], "cancelled", "{shown:#}");
 }
 
-/// Answers by the stage; `report` fails while it is broken.
+/// A model that responds by the stage. `report` fails while the flag is set.
 async fn breakable() -> (ScriptedModel, Arc<AtomicBool>) {
     let broken = Arc::new(AtomicBool::new(true));
     let is_broken = Arc::clone(&broken);
@@ -186,9 +186,9 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     let events = super::RunEvents::of(gateway.get("/api/v1/runs/r1/events").await).rest().await;
     let types: Vec<_> =
         payloads(&events).iter().filter(|event| event["depth"] == 0).map(|event| event["type"].clone()).collect();
-    assert_eq!(types.last(), Some(&json!("run_completed")), "the stream does not end with the failure: {types:?}");
+    assert_eq!(types.last(), Some(&json!("run_completed")), "the stream continues after the failure: {types:?}");
     let again = gateway.post("/api/v1/runs/r1/resume", &json!({})).await;
-    assert_eq!(again.status(), 409, "a completed run does not go on");
+    assert_eq!(again.status(), 409, "a completed run cannot be resumed");
 }
 
 async fn a_run_is_repeated_from_a_stage_on(backend: Backend) {
@@ -210,11 +210,11 @@ async fn a_run_is_repeated_from_a_stage_on(backend: Backend) {
     .await;
     assert_eq!((&shown["from_run"], &shown["from_stage"]), (&json!("r1"), &json!("report")));
     assert_eq!(shown["output"], "report 第 2 次");
-    assert_eq!(shown["timeline"][0]["output"], "plan 第 0 次", "what came before counts as it was");
+    assert_eq!(shown["timeline"][0]["output"], "plan 第 0 次", "the earlier stages are reused");
     assert_eq!(engine.model.asked().len(), 3);
 
     register(&engine, json!({"id": "report", "stages": [{"id": "other", "runnable": "writer", "input": "{query}"}]}))
         .await;
     let kept = gateway.json("/api/v1/runs/r1").await;
-    assert_eq!(kept["timeline"][1]["path"], "report", "a run is shown as it was defined when it began");
+    assert_eq!(kept["timeline"][1]["path"], "report", "a run is shown with the definition at its start");
 }

@@ -1,4 +1,4 @@
-//! Clients, gateways and workers that go away in the midst of a run: nothing is missing, nothing comes twice.
+//! Clients, gateways and workers that disconnect or die during a run: no event is missing or repeated.
 
 use super::{RunEvents, engine, of_type, payloads, register_report, stage, started};
 use crate::gateway::{Gateway, data, refusal};
@@ -22,7 +22,7 @@ on_both_backends!(
     a_run_in_a_session_is_told_on_the_session_s_stream,
 );
 
-/// A model that answers by the stage, and holds the stage `report` until the gate is open.
+/// A model that responds by the stage, and holds the stage `report` until the gate opens.
 async fn gated() -> (ScriptedModel, Arc<AtomicBool>) {
     let open = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&open);
@@ -45,16 +45,15 @@ fn last_id(events: &[Sse]) -> &str {
     events.last().unwrap().id.as_deref().unwrap()
 }
 
-/// Without the run's id, which differs from run to run, and without pieces of answers: how many there are is a matter of
-/// time.
+/// Event ids without the run's id, which differs between runs, and without deltas, whose number depends on timing.
 fn plain(ids: &[String]) -> Vec<&str> {
     ids.iter().map(|id| id.split_once('/').unwrap().1).filter(|id| !id.contains("/step_delta/")).collect()
 }
 
 fn is_whole(found: &[String], run_id: &str, whole: &[String]) {
-    assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "nothing comes twice: {found:#?}");
+    assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "no event is repeated: {found:#?}");
     assert!(found.iter().all(|id| id.starts_with(run_id)), "{run_id}: {found:?}");
-    assert_eq!(plain(found), plain(whole), "nothing is missing");
+    assert_eq!(plain(found), plain(whole), "no event is missing");
 }
 
 async fn run_id_of(gateway: &Gateway, workflow_id: &str) -> Vec<String> {
@@ -72,7 +71,7 @@ async fn a_client_that_leaves_ends_nothing_and_comes_back_where_it_was(backend: 
 
     let mut browser = RunEvents::of(gateway.browse(path, None).await);
     let opening = browser.next_block().await.unwrap();
-    assert_eq!(opening.data, None, "the browser learns where it stands, and shows nothing");
+    assert_eq!(opening.data, None, "the first block has an id and no data");
     let run_id = opening.id.unwrap().strip_suffix(":0").unwrap().to_owned();
     let first = browser.until("stage_completed").await;
     assert_eq!(last_id(&first).rsplit_once(':').unwrap().0, run_id);
@@ -80,13 +79,13 @@ async fn a_client_that_leaves_ends_nothing_and_comes_back_where_it_was(backend: 
 
     let mut again = RunEvents::of(gateway.browse(path, Some(last_id(&first))).await);
     let opening = again.next_block().await.unwrap();
-    assert_eq!(opening.id.as_deref(), Some(last_id(&first)), "who loses it now comes back to the same place");
+    assert_eq!(opening.id.as_deref(), Some(last_id(&first)), "a client that disconnects now resumes at the same event");
     let second = again.rest().await;
     is_whole(&[ids(&first), ids(&second)].concat(), &run_id, &whole);
     assert_eq!(data(second.last().unwrap())["type"], "run_completed");
 
     let over = gateway.browse(path, Some(last_id(&second))).await;
-    assert_eq!(over.status(), 204, "a browser asks no more");
+    assert_eq!(over.status(), 204, "204 stops the browser's reconnects");
     let by_query = format!("{path}&last_event_id={}", last_id(&second));
     assert_eq!(gateway.browse(&by_query, None).await.status(), 204);
     let nothing_seen = RunEvents::of(gateway.browse(path, Some(&format!("{run_id}:0"))).await).rest().await;
@@ -109,7 +108,7 @@ async fn a_run_of_the_same_id_is_one_run(backend: Backend) {
     assert_eq!(ids(&first), ids(&second));
     assert_eq!(data(&first[0])["run_id"], "run:1");
     let late = ids(&gateway.run("report", &body).await.rest().await);
-    assert_eq!(late, ids(&first), "also when it has ended");
+    assert_eq!(late, ids(&first), "the id also counts after the end");
     assert_eq!(engine.model.asked().len(), 2, "each stage was asked once");
     let over = gateway.browse("/workflows/report/run", Some(last_id(&first))).await;
     assert_eq!(over.status(), 204, "an id may have a colon");
@@ -147,7 +146,7 @@ async fn a_run_in_a_session_is_told_on_the_session_s_stream(backend: Backend) {
     let (one, other) = (one.rest().await, other.rest().await);
     for events in [&one, &other] {
         let roots: BTreeSet<_> = payloads(events).iter().map(|event| event["root_run_id"].to_string()).collect();
-        assert_eq!(roots.len(), 1, "only events of its own run: {roots:?}");
+        assert_eq!(roots.len(), 1, "only events of its run: {roots:?}");
         assert_eq!(data(events.last().unwrap())["type"], "run_completed");
     }
     assert_eq!(plain(&ids(&one)), plain(&ids(&other)));
@@ -166,10 +165,10 @@ async fn a_run_in_a_session_is_told_on_the_session_s_stream(backend: Backend) {
     assert_eq!(listed["runs"].as_array().unwrap().len(), 2);
     let sessions = gateway.json("/api/v1/sessions").await;
     let names: Vec<_> = sessions["sessions"].as_array().unwrap().iter().map(|session| &session["session_id"]).collect();
-    assert_eq!(names, ["s1"], "a run is no session");
+    assert_eq!(names, ["s1"], "a run is not a session");
 }
 
-/// The work is done by processes, of which one is killed while the second stage runs.
+/// Worker processes, one of which is killed during the second stage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_is_not_seen_in_the_stream() {
     let (model, open) = gated().await;
@@ -184,7 +183,7 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
     let first = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.model.forget();
     let mut run = gateway.run("report", &json!({"query": "q"})).await;
-    // What is told is on record.
+    // A published event is recorded.
     let mut events = run.until("stage_completed").await;
     eventually(DEADLINE, "the second stage is asked", || async {
         engine.model.asked().iter().any(|asked| stage(asked) == "report")
@@ -197,7 +196,7 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
     let run_id = data(&events[0])["run_id"].as_str().unwrap().to_owned();
     is_whole(&ids(&events), &run_id, &whole);
     let stages: Vec<_> = engine.model.asked().iter().map(stage).collect();
-    assert_eq!(stages, ["plan", "report", "report"], "a recorded stage is not asked again");
+    assert_eq!(stages, ["plan", "report", "report"], "a recorded stage does not run again");
     let done = of_type(&payloads(&events), "run_completed").len();
     assert_eq!(done, 3, "two agents and the workflow");
 }

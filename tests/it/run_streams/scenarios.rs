@@ -1,4 +1,4 @@
-//! S-13 to S-16 over HTTP, with the workflows that come with the program, and what else their streams promise.
+//! Scenarios S-13 to S-16 over HTTP with the shipped workflows, and further guarantees of their streams.
 
 use super::{RunEvents, engine, masked, of_type, payloads, register, register_report, stage, started, writer};
 use crate::gateway::data;
@@ -21,14 +21,14 @@ on_both_backends!(
     stage_panels_can_be_drawn_from_the_stream_alone,
 );
 
-/// The last event, which is that of the outermost run.
+/// The last event, which belongs to the outermost run.
 fn last(events: &[Value]) -> &Value {
     let last = events.last().unwrap();
     assert_eq!((&last["depth"], &last["run_id"]), (&json!(0), &last["root_run_id"]), "{last}");
     last
 }
 
-/// Lets the model answer once so many of its calls are open at the same time.
+/// Opens the gate when `calls` model calls are in flight concurrently.
 async fn opens_when_asked(engine: &Engine, calls: usize, gate: &Semaphore) {
     eventually(DEADLINE, "all branches ask the model", || async { engine.model.asked().len() >= calls }).await;
     gate.add_permits(1);
@@ -81,7 +81,7 @@ async fn s14_parallel_branches_run_at_once_and_merge_in_order(backend: Backend) 
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{output}");
     let ends = events.iter().position(|event| event["type"] == "branch_completed").unwrap();
     let begins = events.iter().rposition(|event| event["type"] == "branch_started").unwrap();
-    assert!(begins < ends, "all branches have begun before one has ended");
+    assert!(begins < ends, "all branches begin before the first one ends");
     let branches: Vec<Value> = events.iter().filter(|event| event["branch_id"] == "business").cloned().collect();
     insta::assert_snapshot!("s14_branch_of_parallel_analysis", masked(&branches));
 
@@ -128,7 +128,7 @@ async fn s15_the_router_takes_the_first_fitting_route(backend: Backend) {
     engine.model.script(|_| Answer::Content("simple".into()));
     let events = payloads(&gateway.run("sometimes", &json!({"query": "x"})).await.rest().await);
     assert_eq!(last(&events)["data"]["output"], "simple", "the output is that of the last stage that ran");
-    assert!(events.iter().all(|event| event["stage_id"] != "deep"), "a skipped stage says nothing");
+    assert!(events.iter().all(|event| event["stage_id"] != "deep"), "a skipped stage has no events");
 }
 
 async fn s16_research_workflow_nests_and_ends_with_its_report(backend: Backend) {
@@ -137,7 +137,7 @@ async fn s16_research_workflow_nests_and_ends_with_its_report(backend: Backend) 
         match (name, stage) {
             ("reflection", stage) if stage.contains("inner_loop[1]") => "CONTINUE 检索".into(),
             ("reflection", _) => "检索 COMPLETE".into(),
-            // The outer loop goes on while the merged text says so.
+            // The outer loop continues while the merged text contains CONTINUE.
             ("meta_reflection", stage) if stage.contains("outer_loop[1]") => "CONTINUE 研究".into(),
             ("plan", _) => "计划：三步".into(),
             (name, _) => format!("{name} 的结果"),
@@ -171,7 +171,7 @@ async fn s16_research_workflow_nests_and_ends_with_its_report(backend: Backend) 
     let meta = prompts("/meta_reflection");
     assert!(!meta[0].contains("CONTINUE 研究") && meta[1].contains("CONTINUE 研究"), "{meta:?}");
 
-    // Branches run at once: what each of them says has an order, and so has what is around them.
+    // Branches run concurrently: only the events of one branch, and those outside of branches, have a fixed order.
     let of = |branch: Value| events.iter().filter(|event| event["branch_id"] == branch).cloned().collect::<Vec<_>>();
     insta::assert_snapshot!("s16_outside_the_branches", masked(&of(Value::Null)));
     insta::assert_snapshot!("s16_inner_loop", masked(&of(json!("inner_loop"))));
@@ -204,7 +204,7 @@ async fn fifty_branches_run_at_once(backend: Backend) {
     assert_eq!(last(&events)["type"], "run_completed");
 }
 
-/// What a page would show of one stage.
+/// Contents of a panel that a page would draw for one stage.
 #[derive(Debug, Default, PartialEq)]
 struct Panel {
     running: bool,
@@ -239,7 +239,7 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
             "stage_completed" => {
                 let panel = &mut panels.iter_mut().find(|(panel, _)| panel == id).unwrap().1;
                 (panel.running, panel.completed) = (false, true);
-                assert_eq!(event["data"]["output"], panel.text.as_str(), "the pieces make up the output");
+                assert_eq!(event["data"]["output"], panel.text.as_str(), "the deltas add up to the output");
             }
             _ => {}
         }
@@ -248,5 +248,5 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
         (id.to_owned(), Panel { running: false, completed: true, text: format!("{id}：一段文字，分成几块发来。") })
     };
     assert_eq!(panels, [done("plan"), done("report")]);
-    assert!(pieces > 2, "text comes as it is written: {pieces}");
+    assert!(pieces > 2, "text is streamed: {pieces}");
 }

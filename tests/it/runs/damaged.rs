@@ -1,4 +1,4 @@
-//! Stored definitions that this version cannot read: they break nothing but what names them, and that with a reason.
+//! Stored definitions that this version cannot read: only references to them fail, with a reason.
 
 use super::*;
 use crate::conformance::kit;
@@ -14,7 +14,7 @@ use types::cause::Cause;
 use types::run::RunStatus;
 use types::turn::Outcome;
 
-/// What another version, or a hand, has left.
+/// Stores definitions as another version, or a manual change, may leave them.
 async fn damage(store: &dyn Store) {
     let stages = json!([{"id": "x", "runnable": "a", "input": "{query}"}]);
     for id in ["broken", "smart_router"] {
@@ -34,7 +34,7 @@ mod embedded {
     async fn a_definition_that_cannot_be_read_breaks_nothing_else() {
         let (file, backend) = embedded_file().await;
         damage(backend.store.as_ref()).await;
-        // The first store remembers the definitions as they were put; another one reads them from the file.
+        // The first store has the definitions in its cache; another store reads them from the file.
         let store = EmbeddedStore::new(Arc::clone(&file), &backend.settings).unwrap();
         breaks_nothing_else(Backend { store, ..backend }).await;
     }
@@ -84,7 +84,7 @@ async fn breaks_nothing_else(backend: Backend) {
         .await;
     let gateway = Gateway::of(&engine).await;
 
-    // Listings say so, and hide no other.
+    // Listings show the damaged definitions and all others.
     let listed: Value = gateway.get("/api/v1/workflows").await.json().await.unwrap();
     let row = |id: &str| listed["workflows"].as_array().unwrap().iter().find(|row| row["workflow_id"] == id).unwrap();
     for id in ["broken", "smart_router"] {
@@ -96,7 +96,7 @@ async fn breaks_nothing_else(backend: Backend) {
     assert!(lost["error"].is_string(), "{agents}");
     assert_eq!(gateway.get("/api/v1/models").await.status(), 200);
 
-    // A run that names it fails, and the worker continues.
+    // A run of a damaged workflow fails, and the worker continues.
     engine.start_worker();
     for workflow in ["names_it", "names_agent"] {
         let run = ended(&engine, &start(&engine, NewRun::new(workflow, "问")).await).await;
@@ -124,7 +124,7 @@ async fn breaks_nothing_else(backend: Backend) {
     let run = ended(&engine, &start(&engine, NewRun::new("steps", "问")).await).await;
     assert_eq!(run.output.as_deref(), Some("c(b(a(问)))"));
 
-    // Others can be put, and so can itself, which is the remedy: also with the same content as before.
+    // Other definitions can be stored. So can the damaged one, as the remedy, even with its earlier content.
     let stages = json!([{"id": "x", "runnable": "a", "input": "{query}"}]);
     for id in ["other", "broken"] {
         let put = gateway.put(&format!("/api/v1/workflows/{id}"), &json!({"id": id, "stages": stages})).await;

@@ -1,4 +1,4 @@
-//! How runs in lanes of their own end, and how they go on.
+//! Runs in their own lanes: their ends, and how they are resumed.
 
 use super::*;
 use crate::scenarios::on_both_backends;
@@ -41,7 +41,7 @@ async fn a_run_comes_to_its_output(backend: Backend) {
     assert_once(&events);
     let turn = engine.store.turn(&run_id, &run_id).await.unwrap().unwrap();
     assert_eq!((turn.outcome, turn.statuses.len()), (Outcome::Flow, 0));
-    assert!(engine.store.sessions(SessionQuery::default()).await.unwrap().is_empty(), "it is no conversation");
+    assert!(engine.store.sessions(SessionQuery::default()).await.unwrap().is_empty(), "a run is not a session");
     let listed = engine.store.runs(RunQuery::default()).await.unwrap();
     assert_eq!(listed, [run]);
 }
@@ -58,7 +58,7 @@ async fn a_run_asked_for_twice_is_one(backend: Backend) {
     let other = NewRun { query: "别的".into(), ..new };
     let refused = run_commands::start_run(engine.queue.as_ref(), engine.store.as_ref(), other).await.unwrap_err();
     assert_eq!(refused.code, "run_id_taken");
-    // Also when somebody publishes the job without asking.
+    // Even if a client publishes the job without a request.
     let job = json!({"type": "run", "session_id": "r1", "job_id": "again", "workflow_id": "steps", "query": "别的"});
     engine.publish_job("r1", job).await;
     assert_eq!(engine.turn("r1", "again").await.outcome, Outcome::Noop);
@@ -79,7 +79,7 @@ async fn a_run_goes_on_where_its_worker_stopped(mut backend: Backend) {
     engine.start_worker();
     let run = ended(&engine, &run_id).await;
     assert_eq!(run.output.as_deref(), Some("c(b(a(问)))"));
-    assert_eq!(asked(&engine), ["a", "b", "b", "c"], "what was recorded is not asked again");
+    assert_eq!(asked(&engine), ["a", "b", "b", "c"], "recorded calls are not repeated");
     let events = told(&engine, &run_id, &run_id).await;
     assert_once(&events);
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted]);
@@ -98,7 +98,7 @@ async fn the_time_in_which_nobody_works_on_a_run_is_not_its_own(mut backend: Bac
     worker.cancel();
     let begun = run_of(&engine, &run_id).await.started_at.unwrap();
     engine.model.script(echo);
-    eventually(DEADLINE, "its time would be over", || async { begun.until(clock::now()) > LIMIT }).await;
+    eventually(DEADLINE, "its timeout would have passed", || async { begun.until(clock::now()) > LIMIT }).await;
     engine.start_worker();
     let run = ended(&engine, &run_id).await;
     assert_eq!(run.output.as_deref(), Some("c(b(a(问)))"), "{:?}", run.error);
@@ -110,7 +110,7 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     engine.start_worker();
     let run_id = start(&engine, NewRun::new("steps", "问")).await;
     let failed = ended(&engine, &run_id).await;
-    let error = failed.error.clone().expect("it says why");
+    let error = failed.error.clone().expect("a failed run has an error");
     assert_eq!(
         (failed.status, error.path.as_str(), failed.output.as_deref()),
         (RunStatus::Failed, "second", None),
@@ -124,7 +124,7 @@ async fn a_failed_run_goes_on_where_it_failed(backend: Backend) {
     let run = ended_after(&engine, &again).await;
     assert_eq!((run.output.as_deref(), &run.error), (Some("c(b(a(问)))"), &None));
     assert_eq!(run.created_at, failed.created_at);
-    assert_eq!(asked(&engine), ["a", "b", "b", "b", "c"], "only what failed is asked again");
+    assert_eq!(asked(&engine), ["a", "b", "b", "b", "c"], "only the failed call is repeated");
     let events = told(&engine, &run_id, &run_id).await;
     assert_once(&events);
     let ends = [RunEventType::RunFailed, RunEventType::RunFailed, RunEventType::RunCompleted];
@@ -149,7 +149,7 @@ async fn a_cancelled_run_ends_at_once_and_can_go_on(backend: Backend) {
     assert_eq!(refused.code, "run_ended");
     engine.model.script(echo);
     resume(&engine, &run_id).await;
-    eventually(DEADLINE, "it goes on to its output", || async {
+    eventually(DEADLINE, "the run continues to its output", || async {
         ended(&engine, &run_id).await.output.as_deref() == Some("c(b(a(问)))")
     })
     .await;
@@ -166,7 +166,7 @@ async fn a_run_is_repeated_from_a_stage(backend: Backend) {
         |stage: &str| NewRun { from_run: Some(source.clone()), from_stage: Some(stage.into()), ..NewRun::default() };
     let run_id = start(&engine, from("second")).await;
     let run = ended(&engine, &run_id).await;
-    assert_eq!(run.output.as_deref(), Some("c/b/a(问)"), "the first stage counts as it was: {:?}", run.error);
+    assert_eq!(run.output.as_deref(), Some("c/b/a(问)"), "the first stage is reused: {:?}", run.error);
     assert_eq!((run.from_run.as_deref(), run.from_stage.as_deref()), (Some(source.as_str()), Some("second")));
     assert_eq!((run.workflow_id.as_str(), run.query.as_str()), ("steps", "问"));
     assert_eq!(asked(&engine), ["a", "b", "c", "b", "c"]);
@@ -202,7 +202,7 @@ async fn a_run_of_no_workflow_is_given_up_with_the_reason(backend: Backend) {
     let letter = engine.queue.dead_letters(0, 1).await.unwrap().remove(0).letter;
     assert!(letter.reason.contains("there is no workflow `nobody`"), "{}", letter.reason);
     assert!(engine.store.session("r1").await.unwrap().is_none());
-    // One whose stages cannot run ends as failed.
+    // A workflow whose stages cannot run ends as failed.
     register(&engine, json!({"id": "broken", "stages": [{"id": "x", "runnable": "nobody", "input": "{query}"}]})).await;
     let run = ended(&engine, &start(&engine, NewRun::new("broken", "问")).await).await;
     assert_eq!(run.status, RunStatus::Failed);
@@ -224,11 +224,11 @@ async fn the_lane_of_a_run_takes_no_conversation(backend: Backend) {
     eventually(DEADLINE, "so is a job of another lane", || async { engine.dead_letters().await.len() == 2 }).await;
 }
 
-/// The run as it has ended once more.
+/// Waits until the run has ended again.
 async fn ended_after(engine: &Engine, before: &RunRecord) -> RunRecord {
     let ended_again = || async {
         let run = ended(engine, &before.run_id).await;
         (run.turn_id != before.turn_id).then_some(run)
     };
-    eventually(DEADLINE, "it ends once more", ended_again).await
+    eventually(DEADLINE, "the run ends again", ended_again).await
 }

@@ -1,4 +1,4 @@
-//! Runs of workflows, on the embedded and on the cluster backend: to their end, past stops and failures, and not beyond.
+//! Runs of workflows on the embedded and on the cluster backend: until they end, through stops and failures.
 
 mod damaged;
 mod endings;
@@ -19,12 +19,12 @@ use lab::invariants;
 use serde_json::{Value, json};
 use types::run::RunRecord;
 
-/// Answers with the name of the agent and what it is asked.
+/// Responds with the name of the agent and its input.
 fn echo(asked: &Asked) -> Answer {
     Answer::Content(format!("{}({})", asked.system, asked.user))
 }
 
-/// An engine whose model answers so, with the task agents a, b and c, and a pipeline `steps` of the three.
+/// An engine with this model, the task agents a, b and c, and a pipeline `steps` of all three.
 async fn engine(backend: Backend, model: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Engine {
     let engine = Engine::watching(backend, ScriptedModel::start(model).await).await;
     for id in ["a", "b", "c"] {
@@ -56,10 +56,10 @@ async fn resume(engine: &Engine, run_id: &str) -> StartedRun {
 }
 
 async fn run_of(engine: &Engine, run_id: &str) -> RunRecord {
-    engine.store.run(run_id).await.unwrap().expect("the run is on record")
+    engine.store.run(run_id).await.unwrap().expect("the run has a record")
 }
 
-/// The run as it has ended, once its lane is free and its last event published.
+/// Waits until the run has ended, its lane is free and its last event is published. Returns its record.
 async fn ended(engine: &Engine, run_id: &str) -> RunRecord {
     eventually(DEADLINE, &format!("run {run_id} has ended"), || async {
         let run = engine.store.run(run_id).await.unwrap().filter(|run| run.status.has_ended())?;
@@ -71,27 +71,27 @@ async fn ended(engine: &Engine, run_id: &str) -> RunRecord {
     .await
 }
 
-/// The run's events on a stream so far, in order.
+/// Events of the run on a stream so far, in order.
 async fn told(engine: &Engine, stream: &str, run_id: &str) -> Vec<RunEvent> {
     let all = invariants::run_events(engine.queue.as_ref(), stream).await.unwrap();
     all.into_iter().filter(|event| event.root_run_id == run_id).collect()
 }
 
-/// The outermost run's own events, by type.
+/// Types of the outermost run's own events.
 fn outermost(events: &[RunEvent]) -> Vec<RunEventType> {
     events.iter().filter(|event| event.depth == 0 && event.path.is_empty()).map(|event| event.kind).collect()
 }
 
-/// No event is there twice.
+/// Checks that no event is repeated.
 fn assert_once(events: &[RunEvent]) {
     let mut ids: Vec<_> = events.iter().map(|event| event.event_id.as_str()).collect();
     ids.sort_unstable();
     let all = ids.len();
     ids.dedup();
-    assert_eq!(ids.len(), all, "every event is told once: {ids:#?}");
+    assert_eq!(ids.len(), all, "every event is published once: {ids:#?}");
 }
 
-/// Which agents were asked, in order.
+/// The agents that were asked, in order.
 fn asked(engine: &Engine) -> Vec<String> {
     engine.model.asked().into_iter().map(|asked| asked.system).collect()
 }

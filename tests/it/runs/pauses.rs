@@ -1,4 +1,5 @@
-//! A cancellation immediately reaches work that waits without a step: stages between two attempts, functions registered in Rust.
+//! A cancellation immediately reaches work that waits outside of a step: stages between two attempts, functions
+//! registered in Rust.
 
 use super::*;
 use crate::scenarios::{acts, on_both_backends, sales_with};
@@ -17,7 +18,7 @@ on_both_backends!(
     a_run_that_waits_on_the_queue_is_cancelled_and_never_begins,
 );
 
-/// The engine with a function that never returns and waits outside of any step.
+/// Adds a function that never returns and waits outside of any step.
 fn waiting(mut engine: Engine) -> Engine {
     engine.flows = engine.flows.clone().with("waits", async |context: FlowContext| {
         context.step("begun", "x", async |_| Ok::<_, String>("ja".to_owned())).await?;
@@ -26,7 +27,7 @@ fn waiting(mut engine: Engine) -> Engine {
     engine
 }
 
-/// An engine without workers, with that function, whose agent decides for the FLOW `target`.
+/// An engine with that function and without workers, whose agent decides for the FLOW `target`.
 async fn deciding_for(backend: Backend, target: &'static str) -> Engine {
     let decides = move |asked: &Asked| match asked.schema.as_str() {
         "plan_and_decision" => Answer::json(&plan(json!("您好"), &acts("processing", "FLOW", target, &json!({})))),
@@ -43,7 +44,7 @@ async fn cancel(engine: &Engine, run_id: &str) {
     run_commands::cancel_run(queue, store, run_id, None, Some("op".into())).await.unwrap();
 }
 
-/// Waits for a step that says how far the turn is.
+/// Waits for a recorded step that shows the progress of the turn.
 async fn recorded(engine: &Engine, lane: &str, turn_id: &str, key: &str) {
     eventually(DEADLINE, key, || async {
         let steps = engine.store.steps(lane, turn_id).await.unwrap();
@@ -91,7 +92,7 @@ async fn a_run_of_a_cancelled_turn_ends_however_many_others_its_session_has(back
     recorded(&engine, "s1", "m-1", "0/w/s/begun").await;
     let of_session = RunQuery { origin_session: Some("s1".into()), limit: 10, ..RunQuery::default() };
     let run = engine.store.runs(of_session).await.unwrap().remove(0);
-    // Newer ones, which are in lanes of their own.
+    // Newer runs, which are in lanes of their own.
     for number in 1..=25 {
         let (run_id, created_at) = (format!("own-{number}"), run.created_at.plus(Duration::from_secs(number)));
         let (lane, turn_id) = (run_id.clone(), run_id.clone());
@@ -108,8 +109,8 @@ async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Ba
     let run_id = start(&engine, NewRun::new("steps", "问")).await;
     cancel(&engine, &run_id).await;
     let listed = run_of(&engine, &run_id).await;
-    assert_eq!((listed.status, listed.started_at), (RunStatus::Cancelled, None), "before any worker has seen it");
-    // Its record alone is enough: it may take long until a worker has a place for the command.
+    assert_eq!((listed.status, listed.started_at), (RunStatus::Cancelled, None), "the run is cancelled before a worker has seen it");
+    // The record alone must suffice, because it may take long until a worker is free for the command.
     let other = start(&engine, NewRun::new("steps", "问")).await;
     let error = Some(RunFailure { path: String::new(), cause: "operator: op".into(), attempts: 1 });
     let (status, ended_at) = (RunStatus::Cancelled, Some(clock::now()));
@@ -124,9 +125,9 @@ async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Ba
     let run = ended(&engine, &run_id).await;
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));
     assert_eq!(asked(&engine), [""; 0]);
-    // It can be resumed, as any other cancelled run.
+    // The run can be resumed like any other cancelled run.
     resume(&engine, &run_id).await;
-    eventually(DEADLINE, "it goes on to its output", || async {
+    eventually(DEADLINE, "the run continues to its output", || async {
         ended(&engine, &run_id).await.output.as_deref() == Some("c(b(a(问)))")
     })
     .await;

@@ -1,4 +1,4 @@
-//! What workflows promise of conditionals, parallels, failures and functions registered in Rust.
+//! Rules of workflows: conditionals, parallel branches, failures, and functions registered in Rust.
 
 use super::*;
 use crate::scenarios::on_both_backends;
@@ -110,7 +110,7 @@ async fn a_branch_that_is_skipped_is_absent_or_empty(backend: Backend) {
     let run = ran(&engine, parallel("plain", Value::Null)).await;
     assert_eq!(run.output.as_deref(), Some("[yes]:\na(x)"));
     let events = told(&engine, &run.run_id, &run.run_id).await;
-    assert!(events.iter().all(|event| event.branch_id.as_deref() != Some("no")), "it tells nothing");
+    assert!(events.iter().all(|event| event.branch_id.as_deref() != Some("no")), "a skipped branch has no events");
     assert_eq!(events.last().unwrap().data.as_ref().unwrap()["branch_outputs"], json!({"yes": "a(x)"}));
     assert_eq!(output(&engine, parallel("merged", json!("{yes}|{no}|"))).await, "a(x)||");
     assert_eq!(asked(&engine), ["a", "a"]);
@@ -132,7 +132,7 @@ async fn the_end_of_a_failed_run_names_the_stage_that_failed(backend: Backend) {
     assert_eq!((last.stage_id.as_deref(), last.branch_id.as_deref()), (None, Some("two")), "{last:?}");
 }
 
-/// The engine with a function that asks its model twice.
+/// Adds a function that calls its model twice.
 fn with_asking(mut engine: Engine) -> Engine {
     engine.flows = engine.flows.clone().with("asks", async |context: FlowContext| {
         let first = context.ask_model("first", "b", &context.input).await?;
@@ -205,7 +205,7 @@ async fn a_planner_whose_budget_is_spent_is_not_asked_again(backend: Backend) {
     let first = ran(&engine, document.clone()).await;
     assert_eq!(first.status, RunStatus::Completed, "{:?}", first.error);
     let second = ran(&engine, document).await;
-    let error = second.error.expect("the budget of the day is spent");
+    let error = second.error.expect("the budget of the day is used up");
     assert!(error.cause.contains("budget") && error.attempts == 1, "{error:?}");
     let turn = engine.store.turn(&second.run_id, &second.run_id).await.unwrap().unwrap();
     assert_eq!(turn.outcome, Outcome::Cancelled);

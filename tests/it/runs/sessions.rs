@@ -1,4 +1,4 @@
-//! Runs and conversations: what a run knows of one, and a workflow as the flow of a turn.
+//! Runs and conversations: runs that know their session, and workflows as the flow of a turn.
 
 use super::*;
 use crate::conformance::kit;
@@ -30,7 +30,7 @@ on_both_backends!(
     a_panic_beside_a_workflow_ends_its_run,
 );
 
-/// Decides as scripted, and answers task agents by name.
+/// Decides by the script, and answers for task agents by name.
 fn decides(asked: &Asked) -> Answer {
     match asked.schema.as_str() {
         "" => echo(asked),
@@ -63,17 +63,17 @@ async fn a_run_of_a_session_knows_its_conversation(backend: Backend) {
     let run_id = start(&engine, new).await;
     let run = ended(&engine, &run_id).await;
     let output = run.output.unwrap();
-    assert!(output.starts_with("b(用户: 写代码吗\n助手: "), "conditions see the request alone: {output}");
+    assert!(output.starts_with("b(用户: 写代码吗\n助手: "), "conditions get only the request: {output}");
     assert!(output.ends_with("\n\n当前请求: 你好)"), "{output}");
     assert_eq!((run.origin_session.as_deref(), run.lane.as_str()), (Some("s1"), run_id.as_str()));
     let events = told(&engine, "s1", &run_id).await;
-    assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted], "on the session's stream");
+    assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted], "the events are on the session's stream");
     assert!(told(&engine, &run_id, &run_id).await.is_empty());
     let of_session = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
     assert_eq!(engine.store.runs(of_session).await.unwrap().len(), 1);
 }
 
-/// The session's history as lines, once it has so many entries.
+/// Waits until the session's history has `count` entries. Returns them as lines.
 async fn remembered(engine: &Engine, session_id: &str, count: usize) -> Vec<String> {
     eventually(DEADLINE, &format!("the history has {count} entries"), || async {
         let session = engine.store.session(session_id).await.unwrap()?;
@@ -91,20 +91,20 @@ async fn runs_of_a_session_are_a_part_of_its_history(backend: Backend) {
     let of_session = |query: &str| NewRun { session_id: Some("s1".into()), ..NewRun::new("one", query) };
     let first = start(&engine, of_session("查一下问题")).await;
     ended(&engine, &first).await;
-    // A follow-up knows it immediately, whether the session's lane has taken it in or not.
+    // A follow-up run knows the first one immediately, even if the session's lane has not processed its notice.
     let second = ended(&engine, &start(&engine, of_session("支付服务")).await).await;
     let output = second.output.unwrap();
     assert!(output.contains("用户: 查一下问题\n助手: a(") && output.ends_with("当前请求: 支付服务)"), "{output}");
     assert_eq!(output.matches("用户: 查一下问题").count(), 1, "{output}");
     let history = remembered(&engine, "s1", before.history.len() + 4).await;
     let said = history.iter().filter(|line| line.starts_with("User")).map(String::as_str).collect::<Vec<_>>();
-    assert_eq!(said, ["User 在吗", "User 查一下问题", "User 支付服务"], "in order, and once each");
+    assert_eq!(said, ["User 在吗", "User 查一下问题", "User 支付服务"], "each message once and in order");
     assert!(history[before.history.len() + 1].starts_with("Assistant a("), "{history:?}");
     let session = engine.session("s1").await;
     assert_eq!(session.workflow_state, before.workflow_state);
     assert!(session.has_handled(&format!("resume-{first}")), "{:?}", session.recent_jobs);
-    assert_eq!(engine.said("s1").await.len(), before.history.len() - 1, "nothing is said besides");
-    // A turn of the conversation knows them, too; a run that has no output leaves nothing.
+    assert_eq!(engine.said("s1").await.len(), before.history.len() - 1, "a run publishes no replies");
+    // A turn of the conversation knows the runs, too. A run without output adds nothing.
     engine.model.script(|asked| match asked.schema.as_str() {
         "" => Answer::status(418, "scripted"),
         _ => decided(asked, answer("好的")),
@@ -127,7 +127,7 @@ async fn a_run_of_a_session_that_has_no_agent_yet_is_remembered(backend: Backend
     assert_eq!(remembered(&engine, "s2", 2).await, ["User 查一下问题", "Assistant a(查一下问题)"]);
     let session = engine.session("s2").await;
     assert_eq!((session.agent_id.as_str(), session.user_id.as_str()), ("", "u1"));
-    // Operators can close it, and its first message names its agent, who greets.
+    // Operators can close the session, and its first message names its agent, which then greets.
     let order = operator::Order { command: Command::Close, name: None, reason: None, by: None };
     operator::command(engine.queue.as_ref(), engine.store.as_ref(), "s2", order).await.unwrap();
     eventually(DEADLINE, "it is closed", || async { engine.session("s2").await.closed_at.is_some() }).await;
@@ -152,8 +152,8 @@ async fn a_flow_action_runs_a_workflow_within_the_turn(backend: Backend) {
     assert_once(&events);
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted]);
     let steps = engine.store.steps("s1", "m-1").await.unwrap();
-    assert!(steps.iter().any(|step| step.key.starts_with("0/steps/first/")), "its steps are the turn's");
-    // It can be repeated as a run of its own.
+    assert!(steps.iter().any(|step| step.key.starts_with("0/steps/first/")), "the steps belong to the turn");
+    // The run can be repeated as a run in its own lane.
     let from = NewRun { from_run: Some(run.run_id.clone()), from_stage: Some("third".into()), ..NewRun::default() };
     let again = ended(&engine, &start(&engine, from).await).await;
     assert_eq!(again.output.as_deref(), Some("c(b(a(做)))"), "{:?}", again.error);
@@ -175,7 +175,7 @@ async fn a_flow_says_its_output_while_it_is_made(backend: Backend) {
         let replies = engine.replies("s1").await.into_iter();
         replies.filter(|reply| reply.kind == ReplyKind::Chunk).collect::<Vec<_>>()
     };
-    let first = eventually(DEADLINE, "the beginning is said", || async { chunks().await.into_iter().next() }).await;
+    let first = eventually(DEADLINE, "the first chunk is published", || async { chunks().await.into_iter().next() }).await;
     assert_eq!((first.text.as_str(), first.seq, first.turn_id.as_str()), ("先说", 0, "m-1"));
     gate.add_permits(100);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
@@ -187,12 +187,12 @@ async fn a_flow_says_its_output_while_it_is_made(backend: Backend) {
     assert_eq!(
         chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(),
         whole.text,
-        "no other stage is heard"
+        "only this stage is streamed"
     );
     let addressed = |chunk: &Reply| (&chunk.agent_id, &chunk.channel) == (&whole.agent_id, &whole.channel);
     assert!(chunks.iter().all(|chunk| addressed(chunk) && chunk.reply_id.starts_with("s1/m-1/0/steps/chunk/")));
     let history = engine.session("s1").await.history;
-    assert_eq!(history.iter().filter(|entry| entry.text.contains("先说")).count(), 1, "the whole text is remembered");
+    assert_eq!(history.iter().filter(|entry| entry.text.contains("先说")).count(), 1, "the history has the whole text once");
 }
 
 async fn a_workflow_that_fails_is_for_the_agent_to_tell(backend: Backend) {
@@ -237,7 +237,7 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
     engine.flows = engine.flows.clone().with("panics", move |_: FlowContext| {
         let panics = Arc::clone(&asked);
         async move {
-            assert!(!panics.load(Ordering::SeqCst), "by plan");
+            assert!(!panics.load(Ordering::SeqCst), "panic by design");
             Ok::<_, String>("done".to_owned())
         }
     });
@@ -252,12 +252,12 @@ async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {
     let run = engine.store.runs(RunQuery::default()).await.unwrap().remove(0);
     assert_eq!(run.status, RunStatus::Failed);
     assert!(run.error.unwrap().cause.starts_with("panic: "));
-    // In a lane of its own, too.
+    // The same in a lane of its own.
     let run = ended(&engine, &start(&engine, NewRun::new("steps", "问")).await).await;
     assert_eq!(run.status, RunStatus::Failed);
     panics.store(false, Ordering::SeqCst);
     resume(&engine, &run.run_id).await;
-    eventually(DEADLINE, "it goes on", || async {
+    eventually(DEADLINE, "it continues", || async {
         ended(&engine, &run.run_id).await.output.as_deref() == Some("done")
     })
     .await;
@@ -273,12 +273,12 @@ async fn a_run_whose_session_has_a_full_lane_waits_for_room_on_the_cluster() {
     a_run_waits_for_room(cluster_with_short_lanes().await).await;
 }
 
-/// The lane takes one message and the reserve for commands.
+/// The lane holds one message in addition to the reserve for commands.
 async fn a_run_waits_for_room(backend: Backend) {
     let engine = engine(backend, decides).await;
     engine.apply(sales_with(&json!({}))).await;
     register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
-    // The lane is full, and another worker holds it.
+    // The lane is full, and another worker holds its lease.
     let stream = engine.queue.stream().await.unwrap().made;
     let held = engine.store.acquire(Acquire { stream, ..kit::acquire("s1", 1, "other") }).await.unwrap();
     let held = kit::granted(held);
@@ -292,7 +292,7 @@ async fn a_run_waits_for_room(backend: Backend) {
     assert!(matches!(full, QueueError::Full(_)), "{full}");
     engine.start_worker();
     let run_id = start(&engine, NewRun { session_id: Some("s1".into()), ..NewRun::new("one", "查一下") }).await;
-    eventually(DEADLINE, "the run has its output and is given back", || async {
+    eventually(DEADLINE, "the run has its output and is released", || async {
         let lane = engine.store.session(&run_id).await.unwrap()?;
         (lane.turn.is_some() && lane.lease.is_none() && !asked(&engine).is_empty()).then_some(())
     })
@@ -302,14 +302,14 @@ async fn a_run_waits_for_room(backend: Backend) {
     let run = ended(&engine, &run_id).await;
     assert_eq!((run.status, run.output.as_deref()), (RunStatus::Completed, Some("a(查一下)")));
     assert_eq!(remembered(&engine, "s1", 2).await, ["User 查一下", "Assistant a(查一下)"]);
-    assert_eq!(engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts, 1, "no attempt is counted");
-    assert_eq!(asked(&engine), ["a"], "no stage is asked again");
+    assert_eq!(engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts, 1, "waiting does not count as an attempt");
+    assert_eq!(asked(&engine), ["a"], "no stage runs again");
     assert_once(&told(&engine, "s1", &run_id).await);
 }
 
 async fn a_run_reads_also_runs_that_its_session_has_not_taken_in_yet(backend: Backend) {
     let engine = engine(backend, echo).await;
-    // Another worker holds the session's lane: the notice of the first run waits in it.
+    // Another worker holds the session's lane, in which the notice of the first run waits.
     kit::grant(&engine.store, "s1", 1).await;
     engine.start_worker();
     let of_session = |query: &str| NewRun { session_id: Some("s1".into()), ..NewRun::new("steps", query) };

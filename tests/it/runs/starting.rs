@@ -26,7 +26,7 @@ async fn a_task_agent_runs_by_itself(backend: Backend) {
     let run = ended(&engine, &start(&engine, NewRun::new("a", "问")).await).await;
     assert_eq!((run.status, run.output.as_deref()), (RunStatus::Completed, Some("a(问)")), "{:?}", run.error);
     assert_eq!(run.hash, engine.store.agent("a").await.unwrap().unwrap().hash);
-    // One that comes with the program, over HTTP.
+    // A shipped agent, over HTTP.
     let gateway = Gateway::of(&engine).await;
     let events = payloads(&gateway.run("general_agent", &json!({"query": "说说天气"})).await.rest().await);
     let last = events.last().unwrap();
@@ -34,7 +34,7 @@ async fn a_task_agent_runs_by_itself(backend: Backend) {
     assert!(last["data"]["output"].as_str().unwrap().ends_with("(说说天气)"), "{last}");
     let shown = gateway.json(&format!("/api/v1/runs/{}", run.run_id)).await;
     assert_eq!((&shown["timeline"][0]["runnable"], &shown["timeline"][0]["output"]), (&json!("a"), &json!("a(问)")));
-    // It is repeated as it was, and an agent that takes chats is no workflow.
+    // The run can be repeated unchanged. An agent that takes chats is not a workflow.
     let again = NewRun { from_run: Some(run.run_id.clone()), ..NewRun::default() };
     assert_eq!(ended(&engine, &start(&engine, again).await).await.output.as_deref(), Some("a(问)"));
     assert_eq!(asks(&engine, NewRun::new("sales", "问")).await.unwrap_err().code, "unknown_workflow");
@@ -70,7 +70,7 @@ async fn a_run_of_one_id_is_asked_for_in_one_way(backend: Backend) {
         assert_eq!(asks(&engine, other).await.unwrap_err().code, "run_id_taken");
     }
     assert!(asks(&engine, NewRun { session_id: Some("s1".into()), ..new("问") }).await.is_ok());
-    // Of concurrent requests one counts, and all others are refused.
+    // One of several concurrent requests succeeds, all others are refused.
     let new = |query: String| NewRun { run_id: Some("r2".into()), ..NewRun::new("steps", query) };
     let asked = join_all((0..8).map(|n| asks(&engine, new(format!("问 {n}"))))).await;
     let taken: Vec<usize> = (0..8).filter(|n| asked[*n].is_ok()).collect();
@@ -96,7 +96,7 @@ async fn runs_can_be_listed_by_their_ends(backend: Backend) {
             RunQuery { workflow_id: Some("steps".into()), status, by_end: true, limit: 1, ..RunQuery::default() };
         engine.store.runs(query).await.unwrap().pop().map(|run| run.run_id)
     };
-    assert_eq!(last(None).await.as_ref(), Some(&quick), "one that goes on has no end");
+    assert_eq!(last(None).await.as_ref(), Some(&quick), "a run in progress has no end");
     run_commands::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &slow, None, None).await.unwrap();
     ended(&engine, &slow).await;
     assert_eq!((last(None).await, last(Some(RunStatus::Completed)).await), (Some(slow.clone()), Some(quick)));

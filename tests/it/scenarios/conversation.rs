@@ -1,4 +1,4 @@
-//! S-01 to S-07: planning, greeting, decisions, actions.
+//! Scenarios S-01 to S-07: planning, greeting, decisions, actions.
 
 use super::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, statuses};
@@ -49,10 +49,10 @@ async fn s02_known_configuration_is_neither_planned_nor_greeted_again(backend: B
     let turn = engine.say("s1", "m-2", "周六上午可以吗？").await;
 
     assert_eq!(statuses(&turn), [Processing, Typing, Ready]);
-    assert_eq!(engine.said("s1").await.len(), 3, "greeting and two answers");
+    assert_eq!(engine.said("s1").await.len(), 3, "a greeting and two replies");
     let second = &engine.model.asked()[1];
     assert_eq!(second.schema, "decision");
-    assert!(second.system.contains("您好，我是小智"), "the model sees that it has greeted");
+    assert!(second.system.contains("您好，我是小智"), "the prompt contains the greeting");
 
     let other = engine.say("s2", "m-1", "你好").await;
     assert_eq!(statuses(&other), [Acknowledged, Processing, Typing, Ready]);
@@ -101,7 +101,7 @@ async fn s04_skill_then_tool_then_answer(backend: Backend) {
 
     assert_eq!(statuses(&turn), [Processing, Typing, Ready]);
     let (order, eta) = (&engine.api.calls("/orders/A1001")[0], &engine.api.calls("/eta?order_id=A1001")[0]);
-    assert!(order.ended.unwrap() <= eta.began, "one action after the other");
+    assert!(order.ended.unwrap() <= eta.began, "actions run one after the other");
     assert_eq!(order.idempotency_key, "s1/m-2/0/act");
     assert!(engine.model.asked()[2].system.contains("已发货"), "the second prompt has the first result");
     assert_eq!(engine.said("s1").await.last().unwrap().1, "您的订单已发货，预计2天到。");
@@ -131,7 +131,7 @@ async fn s05_goodbye_closes_silently_and_the_next_message_reopens(backend: Backe
     engine.say("s1", "m-3", "我又来了").await;
     let session = engine.session("s1").await;
     assert!(session.closed_at.is_none());
-    assert!(!engine.model.asked().last().unwrap().system.contains("close_conversation\","), "no trace of the action");
+    assert!(!engine.model.asked().last().unwrap().system.contains("close_conversation\","), "the prompt does not contain the silent action");
     assert_eq!(engine.said("s1").await.len(), before + 1, "no second greeting");
 }
 
@@ -150,7 +150,7 @@ async fn s06_handoff_says_so_before_it_calls_the_desk(backend: Backend) {
     assert_eq!(desk[0].body["event"], "handoff");
     assert_eq!(desk[0].body["text"], "转人工");
     let heard: Vec<_> = desk[0].body["history"].as_array().unwrap().iter().map(|entry| entry["text"].clone()).collect();
-    assert!(heard.contains(&json!("正在为您转接人工客服")), "the response was said before the call: {heard:?}");
+    assert!(heard.contains(&json!("正在为您转接人工客服")), "the response was published before the call: {heard:?}");
     assert!(engine.session("s1").await.timers.is_empty());
 }
 
@@ -165,7 +165,7 @@ async fn s07_profile_update_is_silent_towards_the_model(backend: Backend) {
 
     assert_eq!(engine.session("s1").await.profile["phone"], "13800138000");
     let (asked, next) = (&engine.model.asked()[1].system, &engine.model.asked()[2].system);
-    assert_eq!(asked, next, "the next prompt has no trace of the silent action");
+    assert_eq!(asked, next, "the next prompt does not contain the silent action");
     assert_eq!(engine.said("s1").await.last().unwrap().1, "我们晚上九点关门。");
 }
 
@@ -182,7 +182,7 @@ async fn s08_flow_takes_the_turn_over(backend: Backend) {
     let (kind, text) = said.last().unwrap();
     assert_eq!(*kind, Final);
     assert!(text.contains("## 技术分析") && text.contains("## 风险评估"), "{text}");
-    assert_eq!(engine.model.asked().len(), 1 + 1 + 3, "plan, decision, three sides, and no response after the flow");
+    assert_eq!(engine.model.asked().len(), 1 + 1 + 3, "plan, decision, three branches, and no response after the flow");
     assert!(engine.session("s1").await.timers.is_empty(), "a flow arms no timers");
 }
 
@@ -228,8 +228,8 @@ async fn failed_action_is_told_to_the_model_as_it_is(backend: Backend) {
 
     assert_eq!(turn.outcome, Outcome::Answered);
     let asked = engine.model.asked();
-    assert!(asked[2].system.contains("order_id"), "the params' errors are handed to the model");
+    assert!(asked[2].system.contains("order_id"), "the model gets the errors of the params");
     assert!(asked[3].system.contains("there is no skill `no_such_skill`"));
     assert!(asked[4].system.contains("no such order") && asked[4].system.contains("404"));
-    assert_eq!(engine.api.calls("/orders/").len(), 1, "a 404 is not repeated");
+    assert_eq!(engine.api.calls("/orders/").len(), 1, "a 404 is not retried");
 }

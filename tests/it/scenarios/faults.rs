@@ -1,4 +1,4 @@
-//! S-10: a worker dies between two actions of a turn; what was recorded is not run again.
+//! Scenario S-10: a worker dies between two actions of a turn, and the recorded action does not run again.
 
 use super::{acts, answer, sales};
 use crate::support::engine::{DEADLINE, Engine};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use types::event::ReplyKind::{Greeting, Response};
 use types::session::Status::{Acknowledged, Processing, Ready, Typing};
 
-/// The model of a turn with two actions: it decides by the results that it is shown.
+/// A model for a turn with two actions, which decides by the results in the prompt.
 async fn two_actions() -> ScriptedModel {
     ScriptedModel::start(|asked| {
         let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1001"}));
@@ -30,7 +30,7 @@ async fn two_actions() -> ScriptedModel {
 async fn s10_killed_worker_between_two_actions_is_finished_by_another() {
     let engine = Engine::start(backend::cluster().await, two_actions().await, 0).await;
     engine.apply(sales()).await;
-    // The second action hangs until its worker is dead.
+    // The second action blocks until its worker is dead.
     let killed = Arc::new(AtomicBool::new(false));
     let hangs = Arc::clone(&killed);
     engine.api.script(move |path, _| match path {
@@ -53,9 +53,9 @@ async fn s10_killed_worker_between_two_actions_is_finished_by_another() {
 
     let turn = engine.turn("s1", "m-1").await;
     assert!(death.elapsed() < Duration::from_secs(30), "finished {:?} after the kill", death.elapsed());
-    assert_eq!(engine.api.calls("/orders/").len(), 1, "the recorded action is not run again");
+    assert_eq!(engine.api.calls("/orders/").len(), 1, "the recorded action does not run again");
     let eta = engine.api.calls("/eta");
-    assert_eq!(eta.len(), 2, "the action that nobody recorded is run again");
+    assert_eq!(eta.len(), 2, "the unrecorded action runs again");
     assert_eq!(eta[0].idempotency_key, eta[1].idempotency_key, "under the same idempotency key");
     assert_eq!(turn.attempts, 2);
     let statuses: Vec<_> = turn.statuses.iter().map(|status| status.status).collect();

@@ -1,4 +1,4 @@
-//! Who is greeted, how often, and with whose words.
+//! Greetings: to which session, how often, and with which text.
 
 use super::{answer, engine, on_both_backends, sales, sales_with};
 use crate::conformance::kit;
@@ -23,7 +23,7 @@ async fn greetings(engine: &Engine, session_id: &str) -> Vec<String> {
     said.into_iter().filter(|(kind, _)| *kind == Greeting).map(|(_, text)| text).collect()
 }
 
-/// Every plan says this greeting, every decision answers.
+/// A model whose plans all have this greeting, and whose decisions all reply.
 fn greets(engine: &Engine, greeting: Value) {
     engine.model.script(move |asked| {
         let first = plan(greeting.clone(), &answer("好的"));
@@ -48,8 +48,8 @@ async fn a_greeting_is_the_file_s_whatever_the_model_writes(backend: Backend) {
     }
     let hash = engine.session("s3").await.workflow_state.hash;
     let stored = engine.store.plan("sales", &hash).await.unwrap().unwrap();
-    assert_eq!((stored.name.as_str(), stored.tone.as_str()), ("小智", "s3"), "not the model's words");
-    // Without a greeting in the file a placeholder is none either.
+    assert_eq!((stored.name.as_str(), stored.tone.as_str()), ("小智", "s3"), "name and tone are the file's, not the model's");
+    // If the file has no greeting, a placeholder of the model does not become one.
     engine.apply(sales_with(&json!({"greeting": null}))).await;
     greets(&engine, json!("<greeting>"));
     engine.say("s4", "m-1", "你好").await;
@@ -70,7 +70,7 @@ async fn without_regreeting_a_changed_agent_greets_nobody_again_and_another_agen
     assert_eq!(greetings(&engine, "s1").await, ["您好，我是小智"]);
     engine.apply(quiet(json!({"sop": "改了"}))).await;
     say_to(&engine, "sales", "m-2").await;
-    assert_eq!(greetings(&engine, "s1").await.len(), 1, "a changed agent greets nobody again");
+    assert_eq!(greetings(&engine, "s1").await.len(), 1, "a changed agent does not greet again");
     say_to(&engine, "second", "m-3").await;
     assert_eq!(greetings(&engine, "s1").await, ["您好，我是小智", "我是二号"], "another agent's first greeting");
     engine.apply(quiet(json!({"id": "second", "greeting": "我是二号", "sop": "改了"}))).await;
@@ -88,7 +88,7 @@ async fn a_configuration_that_comes_back_greets_nobody_twice(backend: Backend) {
         engine.apply(agent).await;
         say_to(&engine, "sales", job_id).await;
     }
-    assert_eq!(greetings(&engine, "s1").await, ["您好，我是小智", "您好，新的"], "once for each configuration");
+    assert_eq!(greetings(&engine, "s1").await, ["您好，我是小智", "您好，新的"], "one greeting for each configuration");
 }
 
 async fn a_plan_that_is_gone_is_made_anew_without_a_greeting(backend: Backend) {
@@ -96,14 +96,14 @@ async fn a_plan_that_is_gone_is_made_anew_without_a_greeting(backend: Backend) {
     engine.apply(sales()).await;
     greets(&engine, json!("x"));
     let hash = engine.store.agent("sales").await.unwrap().unwrap().hash.clone();
-    // A session that has run with this configuration, whose plan is not in the cache.
+    // A session that has used this configuration, whose plan is not in the cache.
     engine.publish("s1", "m-1", "你好").await;
     let first = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
     kit::run_turn(&engine.store, "s1", first.message.seq, |change| change.workflow_state.hash.clone_from(&hash)).await;
     engine.queue.ack(&first.token).await.unwrap();
     engine.start_worker();
     let turn = engine.say("s1", "m-2", "在吗").await;
-    assert_eq!(engine.model.asked()[0].schema, "plan_and_decision", "planned anew");
+    assert_eq!(engine.model.asked()[0].schema, "plan_and_decision", "the plan is made again");
     assert_eq!(statuses(&turn), [Processing, Typing, Ready], "the configuration is not new to the session");
     assert!(greetings(&engine, "s1").await.is_empty());
     assert!(engine.store.plan("sales", &hash).await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! Handing a conversation to a human, and taking it back: what else a decision asks for, other agents, attachments.
+//! Handing a conversation to a human and releasing it: further actions of a decision, other agents, attachments.
 
 use super::{answer, engine, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, scripted, statuses};
@@ -51,7 +51,7 @@ async fn an_action_of_a_transfer_is_executed_after_the_response(backend: Backend
 
     engine.say("s1", "m-4", "转人工，再见").await;
     assert!(engine.session("s1").await.closed_at.is_some());
-    assert_eq!(engine.api.calls("/desk").len(), 3, "and the desk has each of them");
+    assert_eq!(engine.api.calls("/desk").len(), 3, "the desk gets every handoff");
 }
 
 async fn the_desk_gets_summary_user_channel_and_all_merged_words(backend: Backend) {
@@ -82,7 +82,7 @@ async fn the_desk_gets_summary_user_channel_and_all_merged_words(backend: Backen
     assert_eq!((&message["summary"], &message["user_id"]), (&json!("用户要退款"), &json!("u1")));
 }
 
-/// A session that a human has, of agent `sales`.
+/// A session of agent `sales` that a human has taken over.
 async fn held(backend: Backend) -> Engine {
     let first = decision("transferred", Value::Null, json!("正在为您转接"));
     let engine = engine(backend, first, vec![plan(json!("您好，我是二号"), &answer("我在"))]).await;
@@ -127,7 +127,7 @@ async fn attachments_reach_the_desk_and_the_model_s_prompt(backend: Backend) {
     engine.publish_job("s1", attached("m-1", "")).await;
     engine.turn("s1", "m-1").await;
     let asked = &engine.model.asked()[0];
-    assert_eq!(asked.user, names, "a message without words is not `no new message`");
+    assert_eq!(asked.user, names, "a message without text is still a message");
     assert!(asked.system.contains("[image] https://x.example/cat.png"));
     engine.say("s1", "m-2", "看到什么？").await;
     let asked = &engine.model.asked()[1].system;
@@ -153,7 +153,7 @@ async fn a_model_that_sees_is_shown_the_pictures_of_the_message(mut backend: Bac
     let asked = engine.model.asked();
     assert_eq!(asked[0].images, ["https://x.example/cat.png"]);
     assert!(asked[0].user.starts_with("这是什么？\n[file] https://x.example/a.pdf"), "{}", asked[0].user);
-    assert!(asked[1].images.is_empty(), "of earlier messages the address is in the conversation");
+    assert!(asked[1].images.is_empty(), "earlier pictures appear only as addresses in the conversation");
 }
 
 async fn a_failed_handoff_of_a_timer_is_told_to_the_user(backend: Backend) {
@@ -167,7 +167,7 @@ async fn a_failed_handoff_of_a_timer_is_told_to_the_user(backend: Backend) {
         engine.session("s1").await.workflow_state.status == Cancelled
     })
     .await;
-    let said = eventually(DEADLINE, "the user is told", || async {
+    let said = eventually(DEADLINE, "the user gets a reply", || async {
         engine.said("s1").await.into_iter().find(|(kind, _)| *kind == Apology)
     })
     .await;

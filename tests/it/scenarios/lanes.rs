@@ -1,4 +1,4 @@
-//! S-11 and the lane: order, one turn at a time, duplicates.
+//! Scenario S-11 and the lane: order, one turn at a time, duplicates.
 
 use super::{answer, engine, on_both_backends, sales};
 use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
@@ -31,7 +31,7 @@ async fn s10_same_job_twice_is_one_turn(backend: Backend) {
     assert_eq!(engine.model.asked().len(), 2);
 }
 
-/// An engine whose model answers `<message>!` after a moment.
+/// An engine whose model replies `<message>!` after a short delay.
 async fn echo(backend: Backend, workers: usize) -> Engine {
     let model = ScriptedModel::start(|asked| {
         let reply = answer(&format!("{}!", asked.user));
@@ -90,7 +90,8 @@ async fn message_that_arrives_before_the_one_that_makes_its_session_waits_for_it
     engine.publish("s1", "m-0", "0").await;
     let job = json!({"type": "user_message", "session_id": "s1", "job_id": "m-1", "text": "1"});
     engine.publish_job("s1", job).await;
-    // The first one is with a worker that does not come to it; the second names no agent, and there is no session yet.
+    // A worker has pulled the first message and does not process it. The second names no agent, and the session does
+    // not exist yet.
     let first = engine.queue.pull(1, DEADLINE).await.unwrap();
     assert_eq!(first.len(), 1);
     engine.start_worker();
@@ -122,7 +123,7 @@ async fn job_without_an_id_has_that_of_its_message(backend: Backend) {
     };
     publish("by-header").await;
     engine.turn("s1", "by-header").await;
-    // Not a legal id: the default one.
+    // An illegal id is replaced by the default one.
     let seq = publish("not legal").await.seq;
     let session = eventually(DEADLINE, "the second turn is committed", || async {
         let session = engine.session("s1").await;

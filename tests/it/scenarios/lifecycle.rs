@@ -1,4 +1,4 @@
-//! S-12 and the turn's other ends: limits, cancellation, handoff held, merged messages, dead letters.
+//! Scenario S-12 and the other ends of a turn: limits, cancellation, held handoffs, merged messages, dead letters.
 
 use super::{acts, answer, engine, on_both_backends, sales_with};
 use crate::conformance::kit;
@@ -44,7 +44,7 @@ async fn s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_
     let turn = engine.say("s1", "m-2", "查一下").await;
 
     assert_eq!(statuses(&turn), [Processing, Cancelled]);
-    assert_eq!(engine.model.asked().len(), 1 + 3, "asked, and corrected twice");
+    assert_eq!(engine.model.asked().len(), 1 + 3, "one call and two corrections");
     let session = engine.session("s1").await;
     assert!(session.status_reason.as_deref().unwrap().starts_with("invalid_decision"));
     let apologies = engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Apology).count();
@@ -54,7 +54,7 @@ async fn s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_
     let next = engine.say("s1", "m-3", "你好").await;
     assert_eq!(statuses(&next), [Processing, Typing, Ready]);
     assert_eq!(engine.session("s1").await.status_reason, None);
-    assert_eq!(engine.model.asked().len(), 5, "the cancelled job is not delivered again");
+    assert_eq!(engine.model.asked().len(), 5, "the cancelled job is not redelivered");
 }
 
 async fn invalid_decision_is_corrected_with_its_error(backend: Backend) {
@@ -63,7 +63,7 @@ async fn invalid_decision_is_corrected_with_its_error(backend: Backend) {
     engine.say("s1", "m-1", "你好").await;
     let turn = engine.say("s1", "m-2", "在吗").await;
     assert_eq!(turn.outcome, Outcome::Answered);
-    assert!(engine.model.asked()[2].user.contains("acknowledged"), "the model is told what was wrong");
+    assert!(engine.model.asked()[2].user.contains("acknowledged"), "the model gets the error");
 }
 
 async fn iterations_are_limited(backend: Backend) {
@@ -86,7 +86,7 @@ async fn three_idle_decisions_cancel(backend: Backend) {
     assert_eq!(asked.len(), 1 + 3);
     let hint = "brought the turn no further";
     let hinted: Vec<bool> = asked[1..].iter().map(|asked| asked.system.contains(hint)).collect();
-    assert_eq!(hinted, [false, true, true], "the model is told");
+    assert_eq!(hinted, [false, true, true], "the model gets a hint");
     let apologies = engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Apology).count();
     assert_eq!(apologies, 1);
 }
@@ -157,7 +157,7 @@ async fn a_replay_that_does_not_match_cancels_with_its_reason(backend: Backend) 
     engine.apply(sales_with(&json!({}))).await;
     engine.publish("s1", "m-1", "你好").await;
     let taken = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
-    // An attempt whose worker died, and whose first decision is on record for something else.
+    // An attempt whose worker died, and whose first recorded decision belongs to another input.
     let wish = kit::acquire("s1", taken.message.seq, "dead");
     let begun = Acquire { lease: Duration::ZERO, stream: taken.message.stream, ..wish };
     let epoch = kit::granted(engine.store.acquire(begun).await.unwrap()).session.epoch;
@@ -183,7 +183,7 @@ async fn unavailable_model_cancels_the_turn(backend: Backend) {
     assert_eq!(engine.said("s1").await.last().unwrap().0, Apology);
 }
 
-/// A session in human hands, with `handoff` as given.
+/// A session that a human has taken over, with this `handoff` configuration.
 async fn held(backend: Backend, handoff: Value) -> Engine {
     let first = decision("transferred", action("SYSTEM", "handoff", &json!({})), json!("正在为您转接"));
     let engine = engine(backend, first, vec![answer("我是小智，我回来了")]).await;
@@ -205,7 +205,7 @@ async fn held_handoff_forwards_until_released(backend: Backend) {
     let said = engine.said("s1").await.len();
     let turn = engine.say("s1", "m-2", "有人吗").await;
     assert_eq!(turn.outcome, Outcome::Transferred);
-    assert!(turn.statuses.is_empty(), "the status stays");
+    assert!(turn.statuses.is_empty(), "the status does not change");
     assert_eq!(engine.said("s1").await.len(), said, "the agent is silent");
     let desk = engine.api.calls("/desk");
     assert_eq!(desk.len(), 2);
@@ -316,7 +316,7 @@ async fn bad_jobs_are_dead_lettered_and_the_lane_goes_on(backend: Backend) {
     let turn = engine.say("s1", "m-2", "还在吗").await;
     assert_eq!(turn.outcome, Outcome::Answered);
     assert_eq!(engine.session("s1").await.workflow_state.status, Ready);
-    // A lane of its own, whose only job is bad, leaves no session behind.
+    // A lane whose only job is invalid leaves no session.
     engine.publish_job("s9", json!({"type": "user_message", "session_id": "s9", "text": "x"})).await;
     engine.say("s2", "m-1", "你好").await;
     assert!(engine.store.session("s9").await.unwrap().is_none());

@@ -69,7 +69,7 @@ pub fn sales_with(fields: &Value) -> Value {
     agent
 }
 
-/// An engine with `sales`, whose model first plans with the greeting and `first`, then answers `rest` one after the other.
+/// An engine with `sales`. Its model first plans with the greeting and `first`, then returns `rest` in order.
 pub async fn engine(backend: Backend, first: Value, rest: Vec<Value>) -> Engine {
     let mut answers = vec![plan(json!("您好，我是小智"), &first)];
     answers.extend(rest);
@@ -78,7 +78,7 @@ pub async fn engine(backend: Backend, first: Value, rest: Vec<Value>) -> Engine 
     engine
 }
 
-/// A plain answer.
+/// A decision with a plain reply.
 pub fn answer(text: &str) -> Value {
     decision("typing", Value::Null, json!(text))
 }

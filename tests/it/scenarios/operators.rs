@@ -1,4 +1,4 @@
-//! What operators order: cancelling what runs, cancelling timers, putting dead letters back.
+//! Commands of operators: cancelling turns, cancelling timers, replaying dead letters.
 
 use super::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::conformance::kit;
@@ -38,7 +38,7 @@ async fn command(engine: &Engine, session_id: &str, order: Order) -> String {
     commands::operator::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order).await.unwrap().job_id
 }
 
-/// The statuses of a session are one chain, as published.
+/// Checks that the published statuses of a session form one chain.
 async fn statuses_are_one_chain(engine: &Engine, session_id: &str) {
     let mut status = Ready;
     for event in engine.events(session_id).await {
@@ -54,7 +54,7 @@ async fn apologies(engine: &Engine, session_id: &str) -> usize {
     engine.said(session_id).await.into_iter().filter(|(kind, _)| *kind == Apology).count()
 }
 
-/// An engine that has greeted in `s1`; the model hangs when it is asked `慢`.
+/// An engine that has greeted in `s1`, and whose model blocks when the message is `慢`.
 async fn hanging(backend: Backend) -> Engine {
     let engine = engine(backend, answer("您好"), vec![]).await;
     engine.say("s1", "m-1", "你好").await;
@@ -86,9 +86,9 @@ async fn cancellation_reaches_a_running_model_call_at_once(backend: Backend) {
     engine.publish("s1", "m-2", "慢").await;
     model_is_asked(&engine, "慢").await;
     let job_id = command(&engine, "s1", order(Command::Cancel)).await;
-    // The model's own limit is longer than this waits.
+    // The model's own timeout is longer than this wait.
     is_cancelled(&engine, "m-2").await;
-    assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Noop, "the command finds nothing left to do");
+    assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Noop, "the command has nothing left to do");
     assert_eq!(engine.session("s1").await.status_reason.as_deref(), Some("operator: li: 错单"));
     assert_eq!(apologies(&engine, "s1").await, 1);
     let next = engine.say("s1", "m-3", "在吗").await;
@@ -106,17 +106,17 @@ async fn cancellation_reaches_a_running_action_and_what_waits_before_it(backend:
     command(&engine, "s1", order(Command::Cancel)).await;
     engine.publish("s1", "m-4", "在吗").await;
     let last = engine.turn("s1", "m-4").await;
-    assert_eq!(last.outcome, Outcome::Answered, "what comes after the command is handled");
+    assert_eq!(last.outcome, Outcome::Answered, "a message after the command is answered");
     is_cancelled(&engine, "m-2").await;
     is_cancelled(&engine, "m-3").await;
-    assert_eq!(engine.api.calls("/orders").len(), 1, "nothing more is begun");
+    assert_eq!(engine.api.calls("/orders").len(), 1, "no further action begins");
     assert_eq!(engine.said("s1").await.into_iter().filter(|(kind, _)| *kind == Response).count(), 2);
     statuses_are_one_chain(&engine, "s1").await;
 }
 
 async fn cancellation_that_a_channel_publishes_reaches_a_running_turn(backend: Backend) {
     let engine = hanging(backend).await;
-    // On a cluster the command may wake either of them.
+    // On a cluster the command may wake either worker.
     engine.start_worker();
     engine.publish("s1", "m-2", "慢").await;
     model_is_asked(&engine, "慢").await;
@@ -142,15 +142,15 @@ async fn timers_are_cancelled_by_name_or_all(backend: Backend) {
     assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Silent);
     assert_eq!(names("s1").await, ["follow_up", "survey"]);
     let job_id = command(&engine, "s1", named("回访")).await;
-    assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Noop, "it has no such timer any more");
+    assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Noop, "the timer is cancelled already");
     let job_id = command(&engine, "s1", order(Command::CancelTimers)).await;
     assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Silent);
     assert!(names("s1").await.is_empty());
-    assert_eq!(names("s2").await.len(), 3, "others keep theirs");
+    assert_eq!(names("s2").await.len(), 3, "other sessions keep their timers");
     assert_eq!(engine.session("s1").await.workflow_state.status, Ready);
 }
 
-/// An operator's command that found nothing to do was not sent, though a message waited.
+/// A command that found nothing to do was not sent, although a message waited.
 async fn a_session_shows_that_jobs_wait_while_no_worker_runs(backend: Backend) {
     let model = ScriptedModel::answering(vec![plan(json!("您好"), &answer("您好"))]).await;
     let engine = Engine::watching(backend, model).await;
@@ -163,10 +163,10 @@ async fn a_session_shows_that_jobs_wait_while_no_worker_runs(backend: Backend) {
     worker.cancel();
     engine.publish("s1", "m-2", "在吗").await;
     let session = engine.session("s1").await;
-    assert!(session.pending_seq <= session.last_seq, "no worker has taken it: {session:?}");
+    assert!(session.pending_seq <= session.last_seq, "no worker has taken the message: {session:?}");
     assert!(waits(&session).await);
     let of_former = Session { stream: Some(Timestamp::from_millis(1)), last_seq: 1_000, ..session };
-    assert!(waits(&of_former).await, "the sequence of a session is another stream's");
+    assert!(waits(&of_former).await, "the session's sequence belongs to another stream");
 }
 
 async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backend) {
@@ -174,20 +174,20 @@ async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backen
     let job =
         json!({"type": "user_message", "session_id": "新", "agent_id": "helper", "job_id": "m-1", "text": "你好"});
     engine.publish_job("新", job).await;
-    eventually(DEADLINE, "it is given up", || async { !engine.dead_letters().await.is_empty() }).await;
+    eventually(DEADLINE, "the job is dead-lettered", || async { !engine.dead_letters().await.is_empty() }).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
     let refused = commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err();
     assert_eq!(refused.code, "unknown_agent");
-    assert_eq!(commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "it stays");
+    assert_eq!(commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "a refused replay keeps the dead letter");
     engine.apply(sales_with(&json!({"id": "helper"}))).await;
     let replayed = commands::dead_letters::replay(queue, store, "m-1").await.unwrap();
     assert_eq!(replayed.job_id, format!("m-1-replay-{}", replayed.seq));
     assert_eq!(engine.turn("新", &replayed.job_id).await.outcome, Outcome::Answered);
-    assert!(commands::dead_letters::newest(queue, 10).await.unwrap().is_empty(), "it is gone");
+    assert!(commands::dead_letters::newest(queue, 10).await.unwrap().is_empty(), "a replay removes the dead letter");
     assert_eq!(commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err().code, "unknown_letter");
 }
 
-/// A turn that is given up, since its first worker died: `m-1` in `s1`.
+/// A turn that was dead-lettered after its first worker died: `m-1` in `s1`.
 async fn given_up(mut backend: Backend) -> Engine {
     backend.settings.worker.max_attempts = 1;
     let model = ScriptedModel::start(|asked| {
@@ -215,7 +215,7 @@ async fn letter_of_a_cancelled_turn_is_a_turn_of_its_own(backend: Backend) {
     assert_eq!((letter.cause, letter.session_id.as_str(), letter.attempts), (Cause::Attempts, "s1", 1));
     let replayed = commands::dead_letters::replay(queue, store, &letter.seq.to_string()).await.unwrap();
     let turn = engine.turn("s1", &replayed.job_id).await;
-    assert_eq!(turn.outcome, Outcome::Answered, "though its id was seen: {turn:?}");
+    assert_eq!(turn.outcome, Outcome::Answered, "although its id is known: {turn:?}");
     let session = engine.session("s1").await;
     assert_eq!((session.workflow_state.status, &session.status_reason), (Ready, &None));
     assert!(session.has_handled("m-1") && session.has_handled("m-1-replay-1"), "{:?}", session.recent_jobs);
@@ -228,7 +228,7 @@ async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
     let engine = given_up(backend).await;
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
     engine.publish_job("s1", json!({"type": "dance", "session_id": "s1"})).await;
-    eventually(DEADLINE, "it is given up", || async { engine.dead_letters().await.len() == 2 }).await;
+    eventually(DEADLINE, "the job is dead-lettered", || async { engine.dead_letters().await.len() == 2 }).await;
     let refused = commands::dead_letters::replay(queue, store, "2").await.unwrap_err();
     assert!(refused.code == "unfit_letter" && refused.message.contains("would fail again"), "{refused:?}");
     let newest: Vec<u64> =
@@ -252,7 +252,7 @@ async fn cancellation_whose_hint_is_no_command_ends_no_turn() {
         let hint = storage::queue::CancelHint { session_id: "s1".into(), seq };
         engine.queue.hint_cancel(hint).await.unwrap();
     }
-    // A real one behind them is the first that counts: the reason is its own.
+    // A valid hint behind the invalid ones is the first that counts, with its own reason.
     command(&engine, "s1", order(Command::Cancel)).await;
     is_cancelled(&engine, "m-2").await;
 }

@@ -1,4 +1,4 @@
-//! S-09: timers fire once, never early, and not once the user has written.
+//! Scenario S-09: timers fire once, never early, and not after a message of the user.
 
 use super::{acts, answer, engine, on_both_backends, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -31,7 +31,7 @@ async fn with_timer(backend: Backend, delay: &str) -> Engine {
     engine
 }
 
-/// The turn of the session's only armed timer, once it has fired.
+/// Waits until the session's only timer has fired. Returns its turn.
 async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
     eventually(DEADLINE, "the timer fires", || async {
         let turns = engine.store.turns(session_id, 10).await.unwrap();
@@ -44,7 +44,7 @@ async fn fired(engine: &Engine, session_id: &str) -> TurnRecord {
     .await
 }
 
-/// How many follow-ups there are once there is one: a turn is published a moment after its commit.
+/// Number of follow-ups, once there is at least one: a turn's events are published shortly after its commit.
 async fn follow_ups(engine: &Engine, session_id: &str) -> usize {
     eventually(DEADLINE, "the follow-up is published", || async {
         let said = engine.said(session_id).await;
@@ -60,11 +60,11 @@ async fn s09_timer_fires_once_with_text_and_action_and_is_not_armed_again(backen
     let armed = engine.session("s1").await.timers[0].clone();
     let turn = fired(&engine, "s1").await;
 
-    assert!(turn.started_at >= armed.due_at, "never early: {} < {}", turn.started_at, armed.due_at);
+    assert!(turn.started_at >= armed.due_at, "the timer fired early: {} < {}", turn.started_at, armed.due_at);
     assert_eq!(turn.turn_id, format!("{}-{}", armed.timer_id, armed.generation));
     assert_eq!(engine.api.calls("/followups").len(), 1);
     assert_eq!(follow_ups(&engine, "s1").await, 1);
-    assert!(engine.session("s1").await.timers.is_empty(), "not armed again");
+    assert!(engine.session("s1").await.timers.is_empty(), "the timer is not armed again");
 }
 
 async fn s09_user_message_cancels_the_older_timer_and_arms_a_new_one(backend: Backend) {
@@ -91,7 +91,8 @@ async fn a_job_of_an_older_generation_does_nothing_while_a_newer_timer_waits(bac
     engine.say("s1", "m-2", "在吗").await;
     let newer = engine.session("s1").await.timers[0].clone();
     assert!(newer.generation > older.generation);
-    // The scheduler published it before the user's second message was handled, or names the new timer by mistake.
+    // The scheduler published the job before the user's second message was processed, or the job names the new timer by
+    // mistake.
     for timer_id in [&older.timer_id, &newer.timer_id] {
         let job = json!({"type": "timer", "session_id": "s1", "timer_id": timer_id, "generation": older.generation,
                          "name": older.name, "due_at": older.due_at, "action": older.action, "message": older.message});
@@ -131,7 +132,7 @@ async fn timers_due_while_no_scheduler_runs_fire_once_afterwards(backend: Backen
     assert_eq!(engine.api.calls("/followups").len(), sessions.len());
 }
 
-/// The first turn of a timer of this action, which goes off after a moment.
+/// The first turn of a timer with this action.
 async fn acted(engine: &Engine, session_id: &str, kind: &str, target: &str) -> TurnRecord {
     let action = json!({"type": kind, "target": target, "params": {"order_id": "A1", "phone": "1"}});
     let timers = json!([
@@ -156,7 +157,7 @@ async fn a_timer_s_action_may_be_of_any_kind(backend: Backend) {
     let turn = acted(&engine, "s1", "SKILL", "query_order").await;
     assert_eq!((turn.outcome, turn.actions), (Outcome::Silent, vec!["query_order".to_owned()]));
     assert_eq!(engine.api.calls("/orders/A1").len(), 1);
-    assert_eq!(engine.session("s1").await.timers.len(), 1, "the one that has fired is gone, the other stays");
+    assert_eq!(engine.session("s1").await.timers.len(), 1, "only the other timer remains");
 
     acted(&engine, "s2", "SYSTEM", "update_profile").await;
     let session = engine.session("s2").await;
@@ -200,7 +201,7 @@ async fn a_timer_longer_than_the_idle_time_fires(mut backend: Backend) {
         idle.iter().any(|idle| idle.session_id == "idle")
     })
     .await;
-    // Housekeeping is the first that a new leader does.
+    // Housekeeping is the first work of a new leader.
     engine.start_scheduler();
     eventually(DEADLINE, "the one without a timer is closed", || async {
         engine.session("idle").await.closed_at.is_some()
@@ -219,7 +220,7 @@ async fn an_idle_conversation_that_was_touched_meanwhile_is_not_closed(backend: 
         json!({"type": "control", "session_id": "s1", "job_id": job_id, "command": "close", "reason": "idle",
                "by": "housekeeping", "left_at": left_at})
     };
-    // The message comes between the look and the close.
+    // The message arrives between the query and the closing.
     engine.publish("s1", "m-2", "还在吗").await;
     engine.publish_job("s1", close("idle-1", seen)).await;
     assert_eq!(engine.turn("s1", "idle-1").await.outcome, Outcome::Noop);

@@ -1,4 +1,4 @@
-//! JSON nested deeper than stores and readers take: it neither stops a turn nor spoils a session.
+//! JSON nested deeper than stores and parsers accept: it neither stops a turn nor damages a session.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales};
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -30,7 +30,7 @@ async fn a_deep_answer_of_an_api_is_kept_as_a_text(backend: Backend) {
     let engine = engine(backend, vec![plan(Value::Null, &call()), call(), answer("好的")]).await;
     let calls = std::sync::atomic::AtomicUsize::new(0);
     engine.api.script(move |_, _| {
-        // The deepest that is taken as it is, and the deepest that a JSON reader takes at all.
+        // First the deepest value that is kept as it is, then the deepest that a JSON parser accepts.
         let levels = [types::depth::MAX_DEPTH, 126][calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst).min(1)];
         (200, nested(levels), Duration::ZERO)
     });
@@ -51,13 +51,13 @@ async fn a_deep_job_goes_to_the_dead_letters_and_the_session_goes_on(backend: Ba
     engine.publish_job("s1", job("m-1", 100)).await;
     engine.publish_job("s1", job("m-2", types::depth::MAX_DEPTH)).await;
     engine.turn("s1", "m-2").await;
-    let letters = eventually(DEADLINE, "the deep job is given up", || async {
+    let letters = eventually(DEADLINE, "the deep job is dead-lettered", || async {
         Some(engine.dead_letters().await).filter(|letters| !letters.is_empty())
     })
     .await;
     assert_eq!(letters.iter().map(|(cause, _)| *cause).collect::<Vec<_>>(), [Cause::Invalid]);
     engine.say("s1", "m-3", "在吗").await;
-    assert_eq!(engine.session("s1").await.history.len(), 5, "two messages, a greeting, two answers");
+    assert_eq!(engine.session("s1").await.history.len(), 5, "two messages, a greeting, two replies");
 }
 
 async fn a_deep_decision_is_asked_for_again(backend: Backend) {

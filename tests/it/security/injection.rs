@@ -1,11 +1,11 @@
-//! What a model (or a user through it) puts into params stays where the operator's template puts it.
+//! Values of params, written by a model or by a user through it, cannot leave their place in the operator's template.
 
 use super::{Raw, call, ok, text};
 use serde_json::{Value, json};
 
 const HERE: &[&str] = &["127.0.0.1"];
 
-/// Values that want to be more than a value.
+/// Values that try to be more than a value.
 const HOSTILE: &[&str] = &[
     "../../admin",
     "..%2f..%2fadmin",
@@ -98,7 +98,7 @@ async fn a_param_never_names_the_host() {
         let result = call(HERE, json!({"url": template, "retries": 0}), json!({"h": host})).await;
         assert!(text(&result).contains("scheme and host must be fixed"), "{template}: {result:?}");
     }
-    // Other headers may name whom they like; the connection goes to the address.
+    // Other headers may name any host, because the connection goes to the fixed address.
     let template = json!({"url": api.url("/x"), "headers": {"X-Forwarded-Host": "{h}"}});
     assert!(call(HERE, template, json!({"h": "evil.example"})).await.ok);
     assert_eq!(api.seen().len(), 1);
@@ -117,7 +117,7 @@ async fn a_header_takes_no_second_line_and_no_other_name() {
         assert!(call(HERE, template.clone(), json!({"name": fine})).await.ok, "{fine}");
         let request = api.seen().pop().unwrap();
         assert!(request.contains(&format!("\r\nx-user: u-{fine}\r\n")), "{request}");
-        assert_eq!(request.matches("s3cret").count(), 1, "only where the operator wrote it");
+        assert_eq!(request.matches("s3cret").count(), 1, "the secret is only where the operator wrote it");
     }
 }
 

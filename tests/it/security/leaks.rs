@@ -1,5 +1,5 @@
-//! Planted secrets: the real binary, at its most talkative, against an API and a model that repeat whatever they are given.
-//! None of what comes out may hold a secret, nor a recognisable part of one.
+//! Planted secrets: the real binary with the most verbose log, an API and a model that repeat their input. No output
+//! may contain a secret, or a recognisable part of one.
 
 use super::{Raw, ok};
 use crate::support::engine::DEADLINE;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// As operators have them, and as they should not be. Each has a part that stays as it is in every spelling.
+/// A secret of the usual form, and unusual ones. Each has a part that is the same in every encoding.
 const PLAIN: &str = "pl4nted-QX7ZJ9WK-token";
 const ODD: &str = "o d+d\"&<>'%41{x}\\/中😀-VB8KQ2XH-end";
 const KEY: &str = "sk-HN3DM5RT-0123456789abcdef";
@@ -32,7 +32,7 @@ fn clean(what: &str, text: &str) {
     }
 }
 
-/// Repeats the request in every way that APIs do.
+/// Repeats the request in all ways that APIs do.
 fn repeat(request: &str) -> String {
     let path = request.split(' ').nth(1).unwrap();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -52,7 +52,7 @@ fn repeat(request: &str) -> String {
             everything.to_string().replace('/', "\\/")
         ),
         "down" => format!("HTTP/1.1 500 Down\r\n\r\n{{\"said\":\"{escaped}\"}}"),
-        // The secret falls on every place where an error's text might be cut.
+        // The secret is at every position where the text of an error may be cut.
         "long" => format!("HTTP/1.1 400 No\r\n\r\n{}", format!("{PLAIN}{ODD}").repeat(4_000)),
         "cut" => format!("HTTP/1.1 400 No\r\n\r\n{}{PLAIN}", "x".repeat(2_040)),
         "away" => format!("HTTP/1.1 302 Found\r\nlocation: http://localhost:1/{PLAIN}?k={PLAIN}\r\n\r\n"),
@@ -63,7 +63,8 @@ fn repeat(request: &str) -> String {
 
 const PATHS: [&str; 8] = ["echo", "text", "fail", "down", "long", "cut", "away", "round"];
 
-/// A skill for each path that puts both secrets into the address, the headers and the body, and some that cannot be called.
+/// A skill for each path, with both secrets in the URL, the headers and the body, and some skills that cannot be
+/// called.
 fn skills(api: &Raw) -> Value {
     let call = |url: String| {
         json!({
@@ -91,7 +92,7 @@ fn ids(skills: &Value) -> Vec<String> {
     skills.as_array().unwrap().iter().map(|skill| skill["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// An agent of rules: says what a skill answered.
+/// An agent with rules that replies with the result of a skill.
 fn rules_agent(skills: &Value) -> Value {
     let mut rules: Vec<Value> = Vec::new();
     for id in ids(skills) {
@@ -102,7 +103,7 @@ fn rules_agent(skills: &Value) -> Value {
     json!({"id": "rules", "model": "offline", "sop": "x", "skills": skills, "rules": rules})
 }
 
-/// Decides like the other agent, and repeats its key wherever a model's server can.
+/// Decides like the other agent, and repeats its key wherever a model server can.
 fn model(call: &crate::support::model_server::Call) -> Option<Answer> {
     let (key, asked) = (call.header("authorization").to_owned(), call.message("system").to_owned());
     let first = decision("processing", action("SKILL", "echo", &json!({"q": key})), json!(format!("interim {key}")));
@@ -176,7 +177,7 @@ impl Dev {
         .await;
     }
 
-    /// Everything that was published for a session, up to the last status of `job`.
+    /// All events of a session, up to the last status of `job`.
     async fn events(&self, session: &str, job: &str) -> String {
         let request = self.client.get(self.url(&format!("/api/v1/sessions/{session}/events")));
         let answer = request.bearer_auth(TOKEN).header("last-event-id", "0").send().await.unwrap();
@@ -206,13 +207,13 @@ async fn what_apis_and_models_repeat_stays_inside() {
     let dev = Dev::start(&[rules_agent(&skills), asked], &model_server).await;
 
     for (number, id) in ids(&skills).into_iter().enumerate() {
-        // The user's own `${…}` is text, and is not filled in for the API.
+        // `${…}` in a user's message is text and must not be filled in for the API.
         dev.say("s1", "rules", &format!("m-{number}"), &format!("{id} ${{PLAIN}}")).await;
     }
     for number in 0..4 {
         dev.say("s2", "asked", &format!("m-{number}"), "hi").await;
     }
-    assert!(api.seen().iter().any(|request| request.contains(PLAIN) && request.contains("${PLAIN}")), "it was used");
+    assert!(api.seen().iter().any(|request| request.contains(PLAIN) && request.contains("${PLAIN}")), "the secret was used");
     assert!(model_server.calls().iter().all(|call| call.header("authorization") == format!("Bearer {KEY}")));
     for call in model_server.calls() {
         clean("a prompt", &call.body.to_string());
@@ -240,18 +241,18 @@ async fn what_apis_and_models_repeat_stays_inside() {
     clean("a refusal", &wrong.text().await.unwrap());
 
     let log = Process::log(dev.folder.path());
-    assert!(log.contains("TRACE") && log.contains("call failed, retrying"), "the log is at its most talkative");
+    assert!(log.contains("TRACE") && log.contains("call failed, retrying"), "the log has the most verbose level");
     clean("the log", &log);
     clean("the store's file", &contents(&dev.folder.path().join("data")));
 }
 
-/// All that the files of a folder hold.
+/// Contents of all files in a folder.
 fn contents(folder: &Path) -> String {
     let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
     files.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
 }
 
-/// All that a command says.
+/// All output of a command.
 async fn said(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnwheel"));
     command.args(args).current_dir(folder).stdin(Stdio::null());

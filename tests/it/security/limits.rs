@@ -1,4 +1,4 @@
-//! What one client can take from a gateway: nothing that the others need.
+//! Limits of a gateway for one client, so that others are not affected.
 
 use crate::scenarios::sales;
 use crate::support::backend::embedded;
@@ -25,7 +25,7 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    /// A gateway with the agent `sales` and the session `s1`, within these limits and with these tokens.
+    /// A gateway with the agent `sales` and the session `s1`, with these limits and tokens.
     async fn start(change: impl FnOnce(&mut Limits), tokens: &[&str]) -> Self {
         let backend = embedded().await;
         let mut settings = backend.settings.clone();
@@ -55,13 +55,13 @@ impl Gateway {
     /// Sends these bytes and reads until the gateway closes.
     async fn ask(&self, request: impl AsRef<[u8]>) -> String {
         let mut stream = self.open().await;
-        // A refusal may come, and the connection close, before all is written.
+        // The gateway may refuse and close the connection before everything is written.
         let _ = stream.write_all(request.as_ref()).await;
         rest(&mut stream).await
     }
 }
 
-/// All that comes until the connection ends.
+/// Reads until the connection closes.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = async { while stream.read_buf(&mut bytes).await.is_ok_and(|count| count > 0) {} };
@@ -69,14 +69,14 @@ async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// All that comes until the gateway ends the connection of a client that goes on writing `drip`, at a slow one's pace.
+/// Reads until the gateway closes the connection, while the client slowly writes `drip`.
 async fn cut_off(mut stream: TcpStream, drip: &[u8]) -> String {
     let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut bytes = Vec::new();
     let read = async {
         loop {
             tokio::select! {
-                // What has come is read first: writing to a connection that the gateway has closed may discard it.
+                // Reads first: writing to a closed connection may discard received bytes.
                 biased;
                 read = stream.read_buf(&mut bytes) => if !read.is_ok_and(|count| count > 0) { break },
                 _ = pace.tick(), if !drip.is_empty() => drop(stream.write_all(drip).await),
@@ -87,7 +87,7 @@ async fn cut_off(mut stream: TcpStream, drip: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What comes until `part` is there.
+/// Reads until `part` has arrived.
 async fn until(stream: &mut TcpStream, part: &str) -> String {
     let mut bytes = Vec::new();
     let read = async {
@@ -110,7 +110,7 @@ const GET: &str = "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close
 const FOLLOW: &str = "GET /api/v1/sessions/s1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 fn status(response: &str) -> u16 {
-    response.split(' ').nth(1).unwrap_or_else(|| panic!("no answer: {response:?}")).parse().unwrap()
+    response.split(' ').nth(1).unwrap_or_else(|| panic!("no response: {response:?}")).parse().unwrap()
 }
 
 fn code(response: &str) -> String {
@@ -131,14 +131,14 @@ async fn a_body_over_the_limit_is_413_however_it_is_sent() {
     let mut stream = gateway.open().await;
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut sent = 0;
-    // The gateway stops reading at its limit: what is written beyond is what the sockets hold.
+    // The gateway stops reading at its limit. Only the sockets buffer what is written beyond.
     while sent < 64 * MAX_BODY {
         match tokio::time::timeout(Duration::from_millis(500), stream.write_all(chunk.as_bytes())).await {
             Ok(Ok(())) => sent += 0x10000,
             Ok(Err(_)) | Err(_) => break,
         }
     }
-    assert!(sent < 64 * MAX_BODY, "{sent} bytes were taken");
+    assert!(sent < 64 * MAX_BODY, "{sent} bytes were accepted");
     assert_eq!(status(&gateway.ask(GET).await), 200, "others are served");
 }
 
@@ -163,11 +163,11 @@ async fn a_head_that_never_ends_is_cut_off() {
     for begun in ["", "GET /heal", "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-a: "] {
         let mut stream = gateway.open().await;
         stream.write_all(begun.as_bytes()).await.unwrap();
-        // A byte now and then does not help.
+        // An occasional byte does not extend the limit.
         let drip: &[u8] = if begun.is_empty() { b"" } else { b"a" };
         cut_off(stream, drip).await;
     }
-    // The same connection may be used again and again, as long as it is used.
+    // A connection that is in use may be reused any number of times.
     let mut stream = gateway.open().await;
     for _ in 0..3 {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -212,7 +212,7 @@ async fn further_connections_wait_until_one_closes() {
     waiting.write_all(GET.as_bytes()).await.unwrap();
     let mut byte = [0];
     let early = tokio::time::timeout(Duration::from_millis(200), waiting.read(&mut byte)).await;
-    assert!(early.is_err(), "the third one waits");
+    assert!(early.is_err(), "the third connection waits");
     held.pop();
     assert_eq!(status(&rest(&mut waiting).await), 200);
 }
@@ -271,7 +271,7 @@ async fn bad_bodies_are_400_and_harm_nobody() {
     {
         let _ = gateway.ask(format!("{request}GET\r\n\r\n")).await;
     }
-    // Two lengths, or a length and chunks: an answer that two servers could read in two ways must not be given.
+    // Two lengths, or a length and chunks: servers could interpret such a request differently, so it must be refused.
     let smuggled =
         "POST /api/v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!";
     assert_eq!(status(&gateway.ask(smuggled).await), 400);
@@ -329,7 +329,7 @@ async fn a_web_page_of_another_site_reaches_nothing() {
         assert_eq!((status(&answer), code(&answer)), (403, "foreign_page".to_owned()), "{headers}");
     }
     assert_eq!(status(&gateway.ask(close("host: 127.0.0.1:8080\r\norigin: http://localhost:3000")).await), 202);
-    // With a token it does not matter: a browser does not add it by itself.
+    // With a token this is allowed, because a browser does not add the token by itself.
     let gateway = Gateway::start(|_| {}, &["t0ken"]).await;
     let asked =
         GET.replace("/healthz", "/api/v1/agents").replace("localhost", "chat.example\r\nauthorization: Bearer t0ken");

@@ -1,5 +1,5 @@
-//! The project as an attacker sees it: secrets that want out, params that want in, addresses that are none of anyone's
-//! business, and clients that do not play by the rules.
+//! The project from an attacker's view: leaks of secrets, injection through params, forbidden targets, and clients that
+//! violate the protocol.
 
 mod depth;
 mod injection;
@@ -18,7 +18,7 @@ use types::agent::HttpCall;
 
 type Script = dyn Fn(&str) -> String + Send + Sync;
 
-/// A server that keeps every request as it came over the wire.
+/// A server that keeps every request as raw text.
 #[derive(Clone)]
 struct Raw {
     port: u16,
@@ -26,7 +26,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Answers each request with what `script` makes of it: a status line with headers, an empty line, a body.
+    /// Responds to each request with the result of `script`: a status line with headers, an empty line, a body.
     async fn start(script: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let raw = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
@@ -52,7 +52,7 @@ impl Raw {
     }
 }
 
-/// One request for each connection.
+/// Handles one request per connection.
 async fn answer(mut stream: TcpStream, seen: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     while !whole(&bytes) {
@@ -78,12 +78,12 @@ fn whole(bytes: &[u8]) -> bool {
     bytes.len() >= begin + length
 }
 
-/// A JSON answer with status 200.
+/// A JSON response with status 200.
 fn ok(body: &Value) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{body}")
 }
 
-/// Calls as an agent would, with the one secret `${TOKEN}`.
+/// Calls a skill as an agent would. The only secret is `${TOKEN}`.
 async fn call(allow: &[&str], template: Value, params: Value) -> ActionResult {
     let fill = |token: &str| match token {
         "${TOKEN}" => Ok("s3cret".to_owned()),

@@ -1,4 +1,4 @@
-//! Whom a skill may reach: what is private is refused however it is written, and nothing gets around the check.
+//! Targets of skills: private addresses are refused in every notation, and no detour avoids the check.
 
 use super::{Raw, call, ok, text};
 use base::http_client::private::{Guard, GuardedResolver, Lookup};
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Ways to write the address that the server listens on, or one that leads to it.
+/// Notations of the server's address, and names that resolve to it.
 const LOOPBACK: &[&str] = &[
     "127.0.0.1",
     "127.1",
@@ -43,10 +43,10 @@ async fn loopback_is_refused_however_it_is_written() {
         assert!(!result.ok && result.attempts == 1, "{host}: {result:?}");
         assert!(text(&result).contains("is a private address"), "{host}: {result:?}");
     }
-    // Not every system's resolver knows it with a dot.
+    // Not every resolver accepts the name with a trailing dot.
     let url = format!("http://localhost.:{}/inside", api.port);
     assert!(!call(&[], json!({"url": url, "retries": 0}), json!({})).await.ok);
-    assert!(api.seen().is_empty(), "nobody was called: {:?}", api.seen());
+    assert!(api.seen().is_empty(), "no request arrived: {:?}", api.seen());
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_redirect_leads_to_nothing_private() {
         }
     })
     .await;
-    // The name is allowed, the addresses are not.
+    // The name is allowed, its addresses are not.
     for host in LOOPBACK.iter().filter(|host| !host.to_lowercase().contains("localhost") && !host.contains('ｌ')) {
         let target = format!("http://{host}:{}/to/inside", api.port);
         let url = format!("http://localhost:{}/to/{{target}}", api.port);
@@ -116,12 +116,12 @@ async fn a_redirect_takes_no_secret_to_another_server() {
             let result = call(&["*"], template(path), json!({"a": 1})).await;
             assert!(text(&result).contains("redirects to another server"), "{path}: {result:?}");
         }
-        assert!(call(&["*"], template("/moved"), json!({"a": 1})).await.ok, "its own paths are followed");
+        assert!(call(&["*"], template("/moved"), json!({"a": 1})).await.ok, "redirects on the same server are followed");
     }
     assert!(other.seen().is_empty(), "{:?}", other.seen());
 }
 
-/// A client whose names are answered by `answers`, one after the other.
+/// A client whose resolver returns `answers` in order.
 fn client(allow: &[&str], answers: Vec<Vec<&'static str>>) -> (reqwest::Client, Arc<AtomicUsize>) {
     let (asked, count) = (Arc::new(AtomicUsize::new(0)), answers.len());
     let (counted, answers) = (Arc::clone(&asked), Arc::new(Mutex::new(answers)));
@@ -171,12 +171,12 @@ async fn names_that_resolve_to_private_addresses_are_refused() {
 #[tokio::test]
 async fn the_address_that_was_checked_is_the_one_connected_to() {
     let api = Raw::start(|_| ok(&json!({}))).await;
-    // The second answer would be refused: nobody asks for it between the check and the connection.
+    // The second address would be refused, but no lookup happens between check and connection.
     let (client, asked) = client(&["127.0.0.1"], vec![vec!["127.0.0.1"], vec!["127.0.0.2"]]);
     let url = format!("http://rebind.example:{}/", api.port);
     assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "asked for once");
-    // The server closes each connection: the next one asks again, and is checked again.
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "one lookup");
+    // The server closes each connection. The next one needs a new lookup, which is checked, too.
     let error = client.get(&url).send().await.unwrap_err();
     assert!(causes(&error).contains("`rebind.example` is a private address (127.0.0.2)"), "{}", causes(&error));
     assert_eq!(api.seen().len(), 1);

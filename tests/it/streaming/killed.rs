@@ -1,4 +1,5 @@
-//! SIGKILL in mid-sentence: of the worker that speaks, of the gateway that is read from, and of `dev`, which is both.
+//! SIGKILL during a streamed text: of the worker that writes it, of the gateway that serves the reader, and of `dev`,
+//! which is both.
 
 use super::{Reader, agent, chunks, chunks_of, eventually, speak, speaker, speaking, streams, told_streams};
 use crate::commands::Folder;
@@ -17,7 +18,7 @@ use tokio::sync::Semaphore;
 use types::event::ReplyKind;
 use types::turn::Outcome;
 
-/// Breaks off after half a sentence the first time.
+/// A model whose stream breaks in the middle the first time.
 async fn half_then_whole() -> ScriptedModel {
     speaker(|asked_before, _| match asked_before {
         0 => Answer::Stream(Stream::unfinished(["从前有", "座山"]).stalled()),
@@ -35,14 +36,14 @@ async fn what_a_killed_worker_has_said_stays_until_another_text_takes_its_place(
     let first = worker(&first_dir);
     engine.publish("s1", "m-1", "讲故事").await;
     let mut reader = Reader::of(&gateway.base);
-    reader.until("half of it is said", |reader| reader.texts.open() == Some("从前有座山")).await;
+    reader.until("half of the text is published", |reader| reader.texts.open() == Some("从前有座山")).await;
     first.kill();
     assert_eq!(reader.display, ["从前有座山"]);
     let _second = worker(&second_dir);
     reader.until_final().await;
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
 
-    assert_eq!(reader.display, ["从前有个和尚"], "the reader is left with one text");
+    assert_eq!(reader.display, ["从前有个和尚"], "the reader shows one text");
     reader.assert_each_once();
     let said = streams(&chunks(&engine).await);
     let [(old, half, None), (new, whole, Some(replaced))] = &said[..] else { panic!("{said:?}") };
@@ -54,17 +55,17 @@ async fn what_a_killed_worker_has_said_stays_until_another_text_takes_its_place(
     assert_eq!(
         told_streams(&engine).await,
         [(old.clone(), None), (new.clone(), Some(old.clone()))],
-        "in the run's events, too"
+        "the run's events have the same streams"
     );
 
     let mut late = Reader::of(&gateway.base);
     late.until_final().await;
-    assert_eq!(late.replies, reader.replies, "what was said first can still be read");
+    assert_eq!(late.replies, reader.replies, "the first text can still be read");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_text_that_is_whole_when_its_worker_dies_is_not_said_again() {
-    // The answer is on record, and another question hangs after it.
+    // The response is recorded, and the next call blocks.
     let model = speaker(|asked_before, asked| match (asked_before, asked.user.as_str()) {
         (0, _) => Answer::Stream(Stream::of(["从前有", "座山"])),
         (1, _) => Answer::Hang,
@@ -90,7 +91,7 @@ async fn a_text_that_is_whole_when_its_worker_dies_is_not_said_again() {
     let _second = Process::start(second_dir.path(), &engine.settings, &["worker"]);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
     let told = told_streams(&engine).await;
-    assert!(told.len() == 1 && told[0].1.is_none(), "the first stage has spoken once: {told:?}");
+    assert!(told.len() == 1 && told[0].1.is_none(), "the first stage is streamed once: {told:?}");
     assert_eq!(engine.said("s1").await.last().unwrap(), &(ReplyKind::Final, "好".to_owned()));
 }
 
@@ -111,9 +112,9 @@ async fn a_reader_goes_on_in_mid_sentence_when_its_gateway_was_killed() {
     engine.publish("s1", "m-1", "数一数").await;
     reader.until("it has begun", |reader| reader.texts.open() == Some("一二")).await;
     first.kill();
-    // Said while nobody serves readers.
+    // Streamed while no gateway serves readers.
     gate.add_permits(2);
-    eventually("it goes on", || async {
+    eventually("it continues", || async {
         streams(&chunks(&engine).await).iter().any(|(_, text, _)| text == "一二三四")
     })
     .await;
@@ -143,7 +144,7 @@ async fn dev_killed_in_mid_sentence_says_it_anew() {
     let sent = folder.run(&["send", "--session", "s1", "--agent", "sales", "讲故事"], "").await;
     assert_eq!(sent.code, 0, "{sent:?}");
     let mut reader = Reader::of(&base);
-    reader.until("half of it is said", |reader| reader.texts.open() == Some("从前有座山")).await;
+    reader.until("half of the text is published", |reader| reader.texts.open() == Some("从前有座山")).await;
     dev.kill();
     let _dev = folder.dev().await;
     reader.until_final().await;

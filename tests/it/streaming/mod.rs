@@ -1,6 +1,6 @@
-//! Texts that are read while they are made: by whoever keeps a connection, and by whoever comes back. [`killed`] has what
-//! happens when a process dies in between, [`stalled`] a model that stops in mid-sentence, [`said`] who speaks so, [`read`] the
-//! rules for readers.
+//! Streamed texts, for readers that stay connected and for readers that reconnect. [`killed`] has killed processes,
+//! [`stalled`] models that stop in the middle, [`said`] the other sources of streamed texts, [`read`] the rules for
+//! readers.
 
 mod killed;
 mod read;
@@ -23,8 +23,8 @@ use tokio::sync::Mutex;
 use types::event::{Event, EventType, Reply, ReplyKind};
 use types::texts::{Shown, Texts};
 
-/// Decides for the FLOW `speak` at first, to apologise when it has failed, and lets `speaks` answer its agent, which is told how
-/// often it has been asked before.
+/// A model that first decides for the FLOW `speak` and apologises if it fails. `speaks` responds for the flow's task
+/// agent; it gets the number of that agent's earlier calls.
 async fn speaker(speaks: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'static) -> ScriptedModel {
     let times = std::sync::atomic::AtomicUsize::new(0);
     ScriptedModel::start(move |asked| {
@@ -39,12 +39,12 @@ async fn speaker(speaks: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'stati
     .await
 }
 
-/// A workflow of one stage, which speaks.
+/// A workflow with one streamed stage.
 fn speak() -> Value {
     json!({"id": "speak", "stages": [{"id": "say", "runnable": "speaker", "input": "{query}"}]})
 }
 
-/// An engine without workers, with the workflow, and an agent that routes to it.
+/// An engine without workers, with the workflow and an agent that routes to it.
 async fn speaking(backend: Backend, model: ScriptedModel) -> Engine {
     let engine = Engine::watching(backend, model).await;
     engine.apply(json!({"id": "speaker", "model": "default", "system_prompt": "讲一段"})).await;
@@ -68,7 +68,7 @@ fn chunks_of(replies: &[Reply]) -> Vec<Reply> {
     replies.iter().filter(|reply| reply.kind == ReplyKind::Chunk).cloned().collect()
 }
 
-/// The streams in order: their ids, their text, and the stream whose place each takes. Their pieces are counted from 0.
+/// The streams in order: id, text, and the stream that each supersedes. Checks that the sequences start at 0.
 fn streams(chunks: &[Reply]) -> Vec<(String, String, Option<String>)> {
     let mut found: Vec<(String, String, Option<String>)> = Vec::new();
     let mut next = 0;
@@ -82,13 +82,13 @@ fn streams(chunks: &[Reply]) -> Vec<(String, String, Option<String>)> {
             }
         }
         assert_eq!(chunk.seq, next, "{chunks:?}");
-        assert!(next == 0 || chunk.supersedes.is_none(), "only the first one names another: {chunk:?}");
+        assert!(next == 0 || chunk.supersedes.is_none(), "only the first chunk may supersede: {chunk:?}");
         next += 1;
     }
     found
 }
 
-/// The same of the run's own events.
+/// The streams of the run's own events.
 async fn told_streams(engine: &Engine) -> Vec<(String, Option<String>)> {
     let events = invariants::run_events(engine.queue.as_ref(), "s1").await.unwrap();
     let deltas: Vec<Delta> = events.into_iter().filter_map(|event| event.delta).collect();
@@ -103,16 +103,16 @@ async fn told_streams(engine: &Engine) -> Vec<(String, Option<String>)> {
     found
 }
 
-/// Reads a session's server-sent events as a channel does that shows texts while they grow, and comes back after the last event
-/// that it has seen.
+/// Reads a session's server-sent events like a channel that shows texts while they grow. It reconnects after the last
+/// event that it has seen.
 struct Reader {
     url: String,
     client: reqwest::Client,
     last_id: u64,
     texts: Texts,
-    /// All that was shown and stands.
+    /// The texts that are shown now.
     display: Vec<String>,
-    /// Every event that came, by its id.
+    /// Ids of all received events.
     ids: Vec<u64>,
     replies: Vec<Reply>,
 }
@@ -130,19 +130,19 @@ impl Reader {
         }
     }
 
-    /// Reads until that holds, through losses of the connection.
+    /// Reads until the condition holds, and reconnects if the connection is lost.
     async fn until(&mut self, what: &str, found: impl Fn(&Self) -> bool) {
         let reader = Mutex::new(self);
         let read = within(DEADLINE, || async {
             let mut reader = reader.lock().await;
             found(&reader) || reader.connected(&found).await
         });
-        // The connection may stay open without the event.
+        // Without the event, the connection may stay open forever.
         let read = tokio::time::timeout(DEADLINE, read).await;
         assert!(matches!(read, Ok(Some(()))), "not within {DEADLINE:?}: {what}");
     }
 
-    /// Up to the whole text of the first turn.
+    /// Reads up to the whole text of the first turn.
     async fn until_final(&mut self) {
         self.until("the text is whole", |reader| reader.last().is_some_and(|reply| reply.kind == ReplyKind::Final))
             .await;
@@ -152,7 +152,7 @@ impl Reader {
         self.replies.last()
     }
 
-    /// Reads while the connection lasts; false when it is lost.
+    /// Reads while the connection lasts. Returns false when it is lost.
     async fn connected(&mut self, found: &impl Fn(&Self) -> bool) -> bool {
         let request = self.client.get(&self.url).header("Last-Event-ID", self.last_id.to_string());
         let Ok(response) = request.send().await.and_then(reqwest::Response::error_for_status) else { return false };
@@ -179,7 +179,7 @@ impl Reader {
     }
 }
 
-/// What a channel does with a reply: the last text grows, or gives way to another.
+/// Applies a reply as a channel does: the last text grows, or another one replaces it.
 fn show(texts: &mut Texts, display: &mut Vec<String>, reply: &Reply) {
     match texts.take(reply) {
         Shown::Nothing => {}
@@ -202,7 +202,7 @@ fn show(texts: &mut Texts, display: &mut Vec<String>, reply: &Reply) {
     }
 }
 
-/// Waits for something that a worker does.
+/// Waits for a condition that a worker fulfils.
 async fn eventually<A: crate::support::Condition, F: Future<Output = A>>(
     what: &str,
     condition: impl FnMut() -> F,

@@ -1,4 +1,5 @@
-//! Rules for readers, over every way that a turn may go: whoever joins or comes back at any place is left with the same texts.
+//! Rules for readers on all possible paths of a turn: a reader that joins or reconnects at any event has the same texts
+//! at the end.
 
 use super::show;
 use crate::commands::Folder;
@@ -12,8 +13,8 @@ use serde_json::json;
 use types::event::{Reply, ReplyKind};
 use types::texts::Texts;
 
-/// How a text of a turn comes about: the pieces of each attempt, the last of which its whole text goes on from, unless another
-/// text takes its place.
+/// The attempts of a turn's text: the chunks of each attempt, and whether the whole text continues the last one.
+/// Otherwise another text supersedes it.
 type Attempts = (Vec<Vec<String>>, bool);
 
 fn attempts() -> impl Strategy<Value = Attempts> {
@@ -29,7 +30,7 @@ fn reply(turn: usize, kind: ReplyKind, id: &str, text: &str) -> Reply {
     .unwrap()
 }
 
-/// What the turns publish, and the texts that stand in the end.
+/// The replies that the turns publish, and the texts that remain at the end.
 fn published(turns: &[Attempts]) -> (Vec<Reply>, Vec<String>) {
     let (mut replies, mut whole) = (Vec::new(), Vec::new());
     for (turn, (attempts, finished)) in turns.iter().enumerate() {
@@ -71,7 +72,7 @@ proptest! {
         prop_assert_eq!(&display, &whole);
         prop_assert_eq!(texts.open(), None);
 
-        // From somewhere on, with a connection that is lost, and a repeat of what came before that.
+        // Joins at some event, loses the connection, and gets a repeat of earlier events.
         let begin = begin.index(replies.len());
         let lost = begin + lost.index(replies.len() - begin);
         let back = begin + back.index(lost - begin + 1);
@@ -80,7 +81,7 @@ proptest! {
         let missed = replies[..begin].iter().filter(|reply| reply.kind != ReplyKind::Chunk).count();
         prop_assert_eq!(&display, &whole[missed..]);
 
-        // A worker that was left behind wakes up, and says more of a stream whose place is taken.
+        // A paused worker resumes and publishes another chunk of a superseded stream.
         let mut late = replies.clone();
         let old = replies.iter().position(|reply| reply.supersedes.is_some());
         if let Some((at, stream_id)) = old.and_then(|at| Some((at, replies[at].supersedes.clone()?))) {

@@ -1,5 +1,5 @@
-//! Who says a text while it is made, beside a workflow's agents: a flow registered in Rust, and an agent that answers from what it
-//! knows.
+//! Streamed texts from other sources than the agents of a workflow: flows registered in Rust, and agents that reply
+//! from knowledge.
 
 use super::{agent, chunks, eventually, show, speaker, speaking, streams};
 use crate::scenarios::{answer, on_both_backends, sales};
@@ -40,7 +40,7 @@ async fn begins(engine: &Engine) {
     eventually("it begins", || async { !chunks(engine).await.is_empty() }).await;
 }
 
-/// One text, of which the pieces are the beginning, and nothing else.
+/// Checks that there is one text, that its chunks are its beginning, and that there is no other reply.
 async fn is_told(engine: &Engine, kind: ReplyKind, text: &str) {
     let said = streams(&chunks(engine).await);
     let [(stream_id, pieces, None)] = &said[..] else { panic!("{said:?}") };
@@ -119,7 +119,7 @@ async fn a_reply_from_knowledge_is_said_while_it_is_written(backend: Backend) {
     engine.publish("s1", "m-1", "怎么退货？").await;
     begins(&engine).await;
     let decided = engine.store.steps("s1", "m-1").await.unwrap();
-    assert!(decided.iter().any(|step| step.key == "0/knowledge"), "what it follows from is durable: {decided:?}");
+    assert!(decided.iter().any(|step| step.key == "0/knowledge"), "the knowledge step is durable: {decided:?}");
     assert!(decided.iter().any(|step| step.key == "0/decide"), "{decided:?}");
     gate.add_permits(100);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);

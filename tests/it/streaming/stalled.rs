@@ -1,4 +1,5 @@
-//! A model that stops in mid-sentence: it is asked again, and when that is of no use the reader is told something whole.
+//! A model that stops in the middle of a text: it is asked again, and if that fails, the reader gets a whole text
+//! instead.
 
 use super::{chunks, eventually, show, speaker, speaking, streams, told_streams};
 use crate::gateway::Gateway;
@@ -31,7 +32,7 @@ async fn impatient(backend: Backend, model: ScriptedModel) -> Engine {
 async fn displayed(engine: &Engine) -> Vec<String> {
     let (mut texts, mut display) = (Texts::default(), Vec::new());
     engine.replies("s1").await.iter().for_each(|reply| show(&mut texts, &mut display, reply));
-    assert_eq!(texts.open(), None, "no text is left without an end");
+    assert_eq!(texts.open(), None, "every text is complete");
     display
 }
 
@@ -52,7 +53,7 @@ async fn a_text_that_stands_still_is_said_anew(backend: Backend) {
     insta::allow_duplicates!(insta::assert_snapshot!(events));
 }
 
-/// The events as a channel sees them, with streams as they are counted, and pieces of one stream as one.
+/// The events as a channel sees them, with numbered streams, and the chunks of one stream merged.
 fn written(events: &[Event]) -> String {
     let mut streams: Vec<String> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
@@ -98,7 +99,7 @@ async fn a_text_that_cannot_be_finished_gives_way_to_what_the_agent_says(backend
     let replies = engine.replies("s1").await;
     let last = replies.last().unwrap();
     assert_eq!((last.kind, last.text.as_str()), (ReplyKind::Response, "这次讲不完了"));
-    assert_eq!((last.supersedes.as_ref(), &last.stream_id), (Some(&said[1].0), &None), "it names what does not count");
+    assert_eq!((last.supersedes.as_ref(), &last.stream_id), (Some(&said[1].0), &None), "the reply supersedes the incomplete text");
     assert_eq!(displayed(&engine).await, ["这次讲不完了"]);
 }
 
@@ -107,7 +108,7 @@ async fn a_text_that_an_operator_ends_gives_way_to_an_apology(backend: Backend) 
     let engine = speaking(backend, model).await;
     engine.start_worker();
     engine.publish("s1", "m-1", "讲故事").await;
-    eventually("it is said", || async {
+    eventually("the text is published", || async {
         streams(&chunks(&engine).await).iter().any(|(_, text, _)| text == "从前有座山")
     })
     .await;

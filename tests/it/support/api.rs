@@ -1,4 +1,4 @@
-//! The API behind skills and tools: answers what it is told to and remembers every call.
+//! The API behind skills and tools: returns scripted responses and records every call.
 
 use super::connections::Connections;
 use axum::body::Bytes;
@@ -19,10 +19,10 @@ pub struct Called {
     pub body: Value,
     pub idempotency_key: String,
     pub traceparent: String,
-    /// When it came, by the clock that the engine's records go by.
+    /// Time of arrival on the clock of the engine's records.
     pub at: Timestamp,
     pub began: Instant,
-    /// `None` while it runs, and for good when its caller has gone.
+    /// `None` while the call is in flight, and for good if the caller disconnected.
     pub ended: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ struct Inner {
     handler: Mutex<Arc<Handler>>,
 }
 
-/// See the module; it ends when the last clone is dropped.
+/// The running API. It stops when the last clone is dropped.
 #[derive(Clone)]
 pub struct Api {
     pub base_url: String,
@@ -44,7 +44,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Serves on a free port; every call is answered by `{"done":true}`.
+    /// Serves on a free port. By default every response is `{"done":true}`.
     pub async fn start() -> Self {
         let (connections, listener) = Connections::listen().await;
         let inner = Arc::new(Inner {
@@ -63,28 +63,28 @@ impl Api {
         Self { base_url, connections, inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    /// Changes what it answers: status, body and delay by path and body of the call.
+    /// Sets the handler, which returns status, body and delay by path and body of the call.
     pub fn script(&self, handler: impl Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync + 'static) {
         *self.inner.handler.lock().unwrap() = Arc::new(handler);
     }
 
-    /// Reads the times of calls from this clock.
+    /// Takes the times of calls from this clock.
     pub fn go_by(&self, clock: Clock) {
         *self.inner.clock.lock().unwrap() = clock;
     }
 
-    /// True while a call of the last second waits for its answer: the caller of an older one is gone.
+    /// True while a call waits for its response. Calls older than a second are ignored: their callers are gone.
     pub fn is_asked(&self) -> bool {
         let waits = |call: &Called| call.ended.is_none() && call.began.elapsed() < super::GIVEN_UP;
         self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
-    /// Forgets the calls so far.
+    /// Clears the recorded calls.
     pub fn forget(&self) {
         self.inner.calls.lock().unwrap().clear();
     }
 
-    /// Calls so far whose path begins with `prefix`.
+    /// Recorded calls whose path begins with `prefix`.
     pub fn calls(&self, prefix: &str) -> Vec<Called> {
         self.inner.calls.lock().unwrap().iter().filter(|call| call.path.starts_with(prefix)).cloned().collect()
     }

@@ -13,31 +13,31 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
 
-/// The embedded backend, in memory.
+/// The embedded backend in memory.
 pub async fn embedded() -> Backend {
     embedded_with(Settings::default()).await
 }
 
-/// The same with these settings.
+/// The embedded backend in memory, with these settings.
 pub async fn embedded_with(settings: Settings) -> Backend {
     embedded_of(quick(settings), Clock::system()).await
 }
 
-/// The same with lanes that take one message of a user, and the reserve for commands.
+/// The embedded backend in memory, with lanes that hold one user message in addition to the reserve for commands.
 pub async fn embedded_with_short_lanes() -> Backend {
     let mut settings = Settings::default();
     settings.lane.max_depth = 1;
     embedded_with(settings).await
 }
 
-/// The same by this clock, with leases that last so long.
+/// The embedded backend in memory, with this clock and lease duration.
 pub async fn embedded_by(clock: Clock, settings: Settings, lease: Duration) -> Backend {
     let mut settings = quick(settings);
     settings.worker.ack_wait = Text(lease);
     embedded_of(settings, clock).await
 }
 
-/// The embedded backend with its file, for another store on it.
+/// The embedded backend and its file, from which a test can open another store.
 pub async fn embedded_file() -> (Arc<EmbeddedFile>, Backend) {
     on_file(quick(Settings::default()), Clock::system()).await
 }
@@ -57,24 +57,24 @@ async fn on_file(settings: Settings, clock: Clock) -> (Arc<EmbeddedFile>, Backen
     (file, backend)
 }
 
-/// NATS and MongoDB, with a namespace and a database of the test's own.
+/// NATS and MongoDB, with a namespace and a database for this test.
 pub async fn cluster() -> Backend {
     cluster_with(|_| ()).await
 }
 
-/// The same with settings that are changed before anything is made.
+/// NATS and MongoDB. `change` adjusts the settings before streams and collections are created.
 pub async fn cluster_with(change: impl FnOnce(&mut Settings)) -> Backend {
     let mut settings = quick(super::servers::cluster().await.settings());
     change(&mut settings);
     cluster_of(settings).await
 }
 
-/// The same with lanes that take one message of a user, and the reserve for commands.
+/// NATS and MongoDB, with lanes that hold one user message in addition to the reserve for commands.
 pub async fn cluster_with_short_lanes() -> Backend {
     cluster_with(|settings| settings.lane.max_depth = 1).await
 }
 
-/// On the servers of these settings.
+/// NATS and MongoDB on the servers that the settings name.
 pub async fn cluster_of(settings: Settings) -> Backend {
     let tasks = Tasks::new();
     Backend {

@@ -1,5 +1,5 @@
-//! Who is connected to a server of a test. What a process that was killed has sent may come after what the next one sends:
-//! all of it has come when its connections are gone.
+//! Tracks the open connections of a test server. Requests of a killed process may arrive after those of its successor.
+//! Once all connections are closed, every request has arrived.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The open connections, by the address of the other side.
+/// The open connections, by the peer's address.
 #[derive(Clone)]
 pub struct Connections {
     open: watch::Sender<HashSet<SocketAddr>>,
@@ -29,19 +29,19 @@ impl Connections {
         self.address
     }
 
-    /// Returns when nobody is connected, and nothing that was sent is still to come.
+    /// Waits until no connection is open and everything that was sent has arrived.
     pub async fn gone(&self) {
         let mut open = self.open.subscribe();
         let last = TcpStream::connect(self.address).await.unwrap();
         let own = last.local_addr().unwrap();
-        // They are accepted in order. The sender is ours, so there is no other end to this.
+        // Connections are accepted in order. `self` owns the sender, so the wait can only end with the condition.
         let _ = open.wait_for(|open| open.contains(&own)).await;
         drop(last);
         let _ = open.wait_for(HashSet::is_empty).await;
     }
 }
 
-/// The listener of a server.
+/// The listener of a test server.
 pub struct Listening {
     listener: TcpListener,
     connections: Connections,
@@ -64,7 +64,7 @@ impl axum::serve::Listener for Listening {
     }
 }
 
-/// A connection, open until it is dropped.
+/// A connection, which counts as open until it is dropped.
 pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,

@@ -31,7 +31,7 @@ use types::event::{Event, Reply, ReplyKind};
 use types::session::{Session, Status};
 use types::turn::TurnRecord;
 
-/// How long a test waits for what must happen.
+/// Time limit for everything that a test waits for.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Queue, store and settings of one test.
@@ -41,14 +41,14 @@ pub struct Backend {
     pub settings: Settings,
 }
 
-/// See the module.
+/// A running engine.
 pub struct Engine {
     pub queue: Arc<dyn Queue>,
     pub store: Arc<dyn Store>,
     pub settings: Settings,
     pub model: ScriptedModel,
     pub api: Api,
-    /// What workers started from now on find registered.
+    /// Functions for workers that are started from now on.
     pub tools: Tools,
     pub flows: Flows,
     stop: CancellationToken,
@@ -61,7 +61,7 @@ impl Drop for Engine {
     }
 }
 
-/// The settings that tests share: quick leases, and the scripted model as `default`.
+/// Settings that most tests share: short leases, and the scripted model as `default`.
 pub fn quick(mut settings: Settings) -> Settings {
     settings.worker.ack_wait = Text(Duration::from_secs(2));
     settings.http.allow_private = vec!["*".into()];
@@ -94,7 +94,7 @@ pub fn scripted(model: &ScriptedModel) -> config::Model {
 }
 
 impl Engine {
-    /// Starts no worker and no scheduler: the work is done elsewhere.
+    /// Starts neither workers nor a scheduler: the test starts them itself, or other processes do the work.
     pub async fn watching(backend: Backend, model: ScriptedModel) -> Self {
         let Backend { queue, store, settings } = backend;
         let settings = with_model(settings, &model);
@@ -160,14 +160,14 @@ impl Engine {
         self.scheduler.lock().unwrap().cancel();
     }
 
-    /// Applies an agent; `{api}` in it becomes the API's address.
+    /// Applies an agent file, with `{api}` replaced by the API's address.
     pub async fn apply(&self, agent: Value) {
         let text = agent.to_string().replace("{api}", &self.api.base_url);
         let record = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
         self.store.put_agent(record).await.unwrap();
     }
 
-    /// Publishes a user's message and waits for the end of its turn.
+    /// Publishes a user message and waits for the end of its turn.
     pub async fn say(&self, session_id: &str, job_id: &str, text: &str) -> TurnRecord {
         self.publish(session_id, job_id, text).await;
         self.turn(session_id, job_id).await
@@ -187,15 +187,15 @@ impl Engine {
         self.queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap();
     }
 
-    /// The turn's record, once it is committed and published.
+    /// Waits until the turn is committed and published, and returns its record.
     pub async fn turn(&self, session_id: &str, turn_id: &str) -> TurnRecord {
         eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed and published"), || async {
-            // A store that is away is asked again.
+            // An unreachable store is asked again.
             let turn = self.store.turn(session_id, turn_id).await.ok()??;
-            // The turn's record is written before its session: both count.
+            // The turn's record is written before its session, so both must be there.
             let session = self.store.session(session_id).await.ok()??;
             let handled = session.has_handled(turn_id);
-            // What is handled leaves the lane once it is published.
+            // A processed message leaves the lane once its events are published.
             let next = self.queue.next_in_lane(session_id, 0, 0).await.ok()?;
             (handled && next.is_none_or(|next| next.seq > session.last_seq)).then_some(turn)
         })
@@ -206,7 +206,7 @@ impl Engine {
         self.store.session(session_id).await.unwrap().expect("the session exists")
     }
 
-    /// Everything published for a session so far.
+    /// All events that were published for a session so far.
     pub async fn events(&self, session_id: &str) -> Vec<Event> {
         invariants::events(self.queue.as_ref(), session_id).await.unwrap()
     }
@@ -225,7 +225,7 @@ impl Engine {
             .collect()
     }
 
-    /// Kind and text of every reply so far.
+    /// Kind and text of all replies so far.
     pub async fn said(&self, session_id: &str) -> Vec<(ReplyKind, String)> {
         self.replies(session_id).await.into_iter().map(|reply| (reply.kind, reply.text)).collect()
     }

@@ -1,19 +1,19 @@
-//! A way to nats-server on which a test sees, changes or loses what clients publish.
+//! A proxy to nats-server that lets a test see, change or drop the messages of clients.
 
 use super::background;
 use super::servers::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What becomes of a published message.
+/// Decision about a published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Passes,
     GetsLost,
 }
 
-/// The address of a way to `server`. `look` has the subject of each message that a client publishes, and its bytes, headers
-/// included, which it may change but not move.
+/// Starts a proxy to `server` and returns its address. `look` gets the subject and the bytes, headers included, of each
+/// published message. It may change the bytes, but not their number.
 pub async fn way_to(server: &Server, look: impl FnMut(&str, &mut [u8]) -> Fate + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("nats://{}", listener.local_addr().unwrap());
@@ -51,7 +51,7 @@ fn is_message(line: &str) -> bool {
     line.starts_with("PUB ") || line.starts_with("HPUB ")
 }
 
-/// The length of the first operation of the protocol, once it is there as a whole.
+/// Length of the first protocol operation, once it has arrived completely.
 fn operation(bytes: &[u8]) -> Option<usize> {
     let end = line(bytes)?;
     let text = std::str::from_utf8(&bytes[..end]).unwrap().trim_end();
@@ -66,7 +66,8 @@ fn fate(operation: &mut [u8], look: &mut impl FnMut(&str, &mut [u8]) -> Fate) ->
     if is_message(&text) { look(text.split(' ').nth(1).unwrap(), &mut operation[end..]) } else { Fate::Passes }
 }
 
-/// Makes a direct get ask beyond the end of the lane: the answer is that of a replica that has not applied its messages.
+/// Changes a direct get so that it asks beyond the end of the lane. The response is that of a replica that has not
+/// applied the lane's messages yet.
 pub fn lag(request: &mut [u8]) {
     const FIELD: &[u8] = b"\"seq\":";
     let Some(at) = request.windows(FIELD.len()).position(|window| window == FIELD) else { return };

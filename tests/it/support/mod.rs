@@ -1,4 +1,4 @@
-//! What several tests share. Not every test uses all of it.
+//! Helpers that several tests share.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod api;
@@ -18,10 +18,10 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::time::MissedTickBehavior;
 
-/// After this time the caller of an unanswered call counts as gone.
+/// After this time, the caller of a call without a response counts as gone.
 pub const GIVEN_UP: Duration = Duration::from_secs(1);
 
-/// What a condition may answer: `bool`, or `Option` of what was waited for.
+/// Result of a condition: `bool`, or an `Option` of the awaited value.
 pub trait Condition {
     type Found;
     fn found(self) -> Option<Self::Found>;
@@ -41,7 +41,7 @@ impl<T> Condition for Option<T> {
     }
 }
 
-/// Waits until the condition holds; `None` when it does not within `deadline`.
+/// Waits until the condition holds. Returns `None` after `deadline`.
 pub async fn within<C, F, A>(deadline: Duration, condition: C) -> Option<<A as Condition>::Found>
 where
     C: FnMut() -> F,
@@ -51,7 +51,7 @@ where
     polled(deadline, Duration::from_millis(10), condition).await
 }
 
-/// The same with another interval between two looks at the condition.
+/// Like [`within`], with another interval between two checks.
 pub async fn polled<C, F, A>(
     deadline: Duration,
     interval: Duration,
@@ -76,7 +76,7 @@ where
     }
 }
 
-/// Waits until the condition holds, and fails the test after `deadline`; `what` says what was waited for.
+/// Waits until the condition holds. After `deadline` it fails the test; `what` describes the condition.
 pub async fn eventually<C, F, A>(deadline: Duration, what: &str, condition: C) -> <A as Condition>::Found
 where
     C: FnMut() -> F,
@@ -86,14 +86,15 @@ where
     within(deadline, condition).await.unwrap_or_else(|| panic!("not within {deadline:?}: {what}"))
 }
 
-/// Waits as long as a script says, and not at all for zero. For tests of slow servers: all others wait on conditions.
+/// Sleeps as long as a script demands, and not at all for zero. Only for simulating slow servers; all other waits are
+/// for conditions.
 pub async fn scripted_delay(delay: Duration) {
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
 }
 
-/// Runs something beside the test, until the test ends.
+/// Runs a task in the background until the test ends.
 #[allow(clippy::disallowed_methods)]
 pub fn background(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);

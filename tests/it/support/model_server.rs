@@ -1,4 +1,4 @@
-//! An OpenAI-compatible server on a local port that answers by script and remembers what it was asked.
+//! An OpenAI-compatible server on a local port that sends scripted responses and records its requests.
 use super::connections::Connections;
 use super::model_stream::Stream;
 use axum::Router;
@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use types::timestamp::Timestamp;
 
-/// The queue of calls for plain text, which name no schema.
+/// Key of the queue for calls without a schema.
 pub const PLAIN: &str = "text";
 
-/// One call as it came in.
+/// One received call.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub headers: HeaderMap,
     pub body: Value,
-    /// How many calls came before it.
+    /// Number of earlier calls.
     pub number: usize,
-    /// When it came, by the clock that the engine's records go by.
+    /// Time of arrival on the clock of the engine's records.
     pub at: Timestamp,
     pub began: Instant,
-    /// `None` while it runs, and for good when its caller has gone.
+    /// `None` while the call is in flight, and for good if the caller disconnected.
     pub ended: Option<Instant>,
 }
 
 impl Call {
-    /// The schema asked for, `json_object` where only that was, or [`PLAIN`].
+    /// Name of the requested schema, `json_object` if only that was requested, or [`PLAIN`].
     pub fn schema(&self) -> &str {
         let format = &self.body["response_format"];
         format["json_schema"]["name"].as_str().or(format["type"].as_str()).unwrap_or(PLAIN)
@@ -44,74 +44,74 @@ impl Call {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Names of the tools that are offered.
+    /// Names of the offered tools.
     pub fn tools(&self) -> Vec<&str> {
         let tools = self.body["tools"].as_array().into_iter().flatten();
         tools.filter_map(|tool| tool["function"]["name"].as_str()).collect()
     }
 
-    /// Addresses of the pictures in all messages.
+    /// URLs of the pictures in all messages.
     pub fn images(&self) -> Vec<String> {
         let messages = self.body["messages"].as_array().into_iter().flatten();
         let parts = messages.filter_map(|message| message["content"].as_array()).flatten();
         parts.filter_map(|part| part["image_url"]["url"].as_str()).map(str::to_owned).collect()
     }
 
-    /// The last message of a role.
+    /// Text of the last message with this role.
     pub fn message(&self, role: &str) -> &str {
         let mut messages = self.body["messages"].as_array().into_iter().flatten().rev();
         let last = messages.find(|message| message["role"] == role);
-        // The text stands before the pictures.
+        // The text precedes the pictures.
         let text = last.and_then(|message| message["content"].as_str().or(message["content"][0]["text"].as_str()));
         text.unwrap_or_default()
     }
 }
 
-/// What the server does with a call.
+/// Response of the server to a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A chat completion with this content, in one piece even where a stream was asked for.
+    /// A chat completion with this content, sent in one piece even if a stream was requested.
     Content(String),
-    /// A chat completion that wants these tools called, each with these arguments.
+    /// A chat completion that calls these tools with these arguments.
     Calls(Vec<(String, String)>),
-    /// An answer in pieces.
+    /// A streamed response.
     Stream(Stream),
-    /// A body as it is, with status 200.
+    /// This body with status 200.
     Raw(String),
-    /// A status, headers and a body.
+    /// Status, headers and body.
     Status(u16, Vec<(&'static str, String)>, String),
-    /// The answer after a while.
+    /// The response after a delay.
     After(Duration, Box<Answer>),
-    /// The answer once the gate has a permit, which it leaves: one permit lets all calls pass.
+    /// The response once the gate has a permit. It does not consume the permit, so one permit lets all calls pass.
     Gated(Arc<Semaphore>, Box<Answer>),
-    /// The connection ends within the body.
+    /// The connection closes within the body.
     Broken,
-    /// No answer at all.
+    /// No response.
     Hang,
 }
 
 impl Answer {
-    /// A chat completion whose content is this JSON.
+    /// A chat completion with this JSON as content.
     pub fn json(content: &Value) -> Self {
         Self::Content(content.to_string())
     }
 
-    /// A decision to reply.
+    /// A decision with this reply.
     pub fn typing(response: &str) -> Self {
         Self::json(&json!({"reasoning": "scripted", "next_status": "typing", "action": null, "response": response}))
     }
 
-    /// A chat completion that wants one tool called.
+    /// A chat completion that calls one tool.
     pub fn call(tool: &str, arguments: &Value) -> Self {
         Self::Calls(vec![(tool.to_owned(), arguments.to_string())])
     }
 
-    /// This answer once `gate` has a permit.
+    /// This response once `gate` has a permit.
     pub fn gated(self, gate: &Arc<Semaphore>) -> Self {
         Self::Gated(Arc::clone(gate), Box::new(self))
     }
 
-    /// A failure without headers.
+    /// An error without headers.
     pub fn status(status: u16, body: &str) -> Self {
         Self::Status(status, Vec::new(), body.to_owned())
     }
@@ -128,7 +128,7 @@ struct Inner {
     changed: tokio::sync::Notify,
 }
 
-/// The server; it ends when this is dropped.
+/// The server. Dropping it stops it.
 pub struct ModelServer {
     inner: Arc<Inner>,
     tasks: Tasks,
@@ -139,7 +139,7 @@ impl ModelServer {
     pub async fn start() -> Self {
         let inner = Arc::<Inner>::default();
         let router = Router::new().route("/v1/chat/completions", post(handle));
-        // A mebibyte of text is more than a mebibyte of JSON, and stands in a request more than once.
+        // A mebibyte of text is more than a mebibyte of JSON, and a request contains it more than once.
         let router = router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&inner));
         let (connections, listener) = Connections::listen().await;
         let tasks = Tasks::new();
@@ -157,12 +157,12 @@ impl ModelServer {
         format!("http://{}/v1", self.connections.address())
     }
 
-    /// Adds answers for calls that ask for this schema ([`PLAIN`] for none), used one after another.
+    /// Adds responses for calls with this schema ([`PLAIN`] for none). Each is used once, in order.
     pub fn push(&self, schema: &str, answers: impl IntoIterator<Item = Answer>) {
         self.inner.queues.lock().unwrap().entry(schema.to_owned()).or_default().extend(answers);
     }
 
-    /// Answers what no queue answers; `None` is an error to the caller.
+    /// Sets the handler for calls without a queued response. `None` becomes an error status.
     pub fn script(&self, script: impl Fn(&Call) -> Option<Answer> + Send + Sync + 'static) {
         *self.inner.script.lock().unwrap() = Some(Box::new(script));
     }
@@ -171,23 +171,23 @@ impl ModelServer {
         self.inner.calls.lock().unwrap().clone()
     }
 
-    /// Reads the times of calls from this clock.
+    /// Takes the times of calls from this clock.
     pub fn go_by(&self, clock: Clock) {
         *self.inner.clock.lock().unwrap() = clock;
     }
 
-    /// True while a call of the last second waits for its answer: the caller of an older one is gone.
+    /// True while a call waits for its response. Calls older than a second are ignored: their callers are gone.
     pub fn is_asked(&self) -> bool {
         let waits = |call: &Call| call.ended.is_none() && call.began.elapsed() < super::GIVEN_UP;
         self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
-    /// Forgets the calls so far; numbers begin anew.
+    /// Clears the recorded calls. Numbers restart from 0.
     pub fn forget(&self) {
         self.inner.calls.lock().unwrap().clear();
     }
 
-    /// Waits until there have been so many calls.
+    /// Waits until `count` calls have arrived.
     pub async fn wait_for_calls(&self, count: usize) {
         let enough = async {
             loop {
@@ -199,7 +199,7 @@ impl ModelServer {
             }
         };
         let waited = tokio::time::timeout(super::engine::DEADLINE, enough).await;
-        assert!(waited.is_ok(), "{} calls came, {count} were waited for", self.calls().len());
+        assert!(waited.is_ok(), "{} calls arrived, expected {count}", self.calls().len());
     }
 }
 
@@ -221,8 +221,8 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     inner.changed.notify_waiters();
     let queued = inner.queues.lock().unwrap().get_mut(call.schema()).and_then(VecDeque::pop_front);
     let answer = queued.or_else(|| inner.script.lock().unwrap().as_ref().and_then(|script| script(&call)));
-    // A status that nobody repeats, so that a gap in a script shows at once.
-    let gap = || Answer::status(418, &format!("the script has no answer left for `{}`", call.schema()));
+    // The engine does not retry this status, so a gap in a script fails the test immediately.
+    let gap = || Answer::status(418, &format!("the script has no more responses for `{}`", call.schema()));
     let response = respond(answer.unwrap_or_else(gap), &call).await;
     if let Some(known) = inner.calls.lock().unwrap().get_mut(call.number).filter(|known| known.began == call.began) {
         known.ended = Some(Instant::now());
@@ -264,7 +264,7 @@ async fn respond(mut answer: Answer, call: &Call) -> Response {
             response
         }
         Answer::Broken => {
-            let parts = [Ok("{\"choices\":"), Err(std::io::Error::other("broken off"))];
+            let parts = [Ok("{\"choices\":"), Err(std::io::Error::other("connection lost"))];
             Body::from_stream(futures::stream::iter(parts)).into_response()
         }
         Answer::Hang => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! Answers in pieces: server-sent events of chat completions, cut and delayed as a test says.
+//! Streamed responses: server-sent events of chat completions, cut and delayed as a test demands.
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -9,61 +9,62 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// The interval of comments in a stream that stalls: shorter than any idle timeout, so that comments would keep it alive.
+/// Interval of comments in a stalled stream. Shorter than any idle timeout, so that comments would keep the stream
+/// alive.
 const COMMENTS: Duration = Duration::from_millis(20);
 
-/// How the stream ends.
+/// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As it should.
+    /// Complete, with `[DONE]`.
     Done,
-    /// After the last piece, without a word.
+    /// Closed after the last piece, without `[DONE]`.
     Closed,
     /// The connection breaks.
     Cut,
-    /// Nothing more comes.
+    /// No further data arrives, but the connection stays open.
     Stalled,
 }
 
-/// An answer in pieces.
+/// A streamed response.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// What the events hold.
+    /// Data of the events.
     events: Vec<String>,
     end: End,
-    /// Bytes of one chunk of the network; all events at once unless given.
+    /// Bytes of each network chunk; `None` sends all events together.
     chunk: Option<usize>,
-    /// Before each chunk.
+    /// Pause before each chunk.
     pause: Duration,
-    /// Each chunk needs a permit.
+    /// If set, each chunk needs a permit.
     gate: Option<Arc<Semaphore>>,
 }
 
 impl Stream {
-    /// With these pieces of text, and the reason and usage after them.
+    /// A stream of these pieces of text, followed by the finish reason and the usage.
     pub fn of<'p>(pieces: impl IntoIterator<Item = &'p str>) -> Self {
         Self::default().deltas(pieces.into_iter().map(|piece| json!({"content": piece}))).finished("stop")
     }
 
-    /// With these pieces of text, and no more.
+    /// A stream of these pieces of text without a finish reason.
     pub fn unfinished<'p>(pieces: impl IntoIterator<Item = &'p str>) -> Self {
         Self::default().deltas(pieces.into_iter().map(|piece| json!({"content": piece})))
     }
 
-    /// With `delta`s of the test's own.
+    /// Adds events with these `delta`s.
     pub fn deltas(mut self, deltas: impl IntoIterator<Item = Value>) -> Self {
         self.events
             .extend(deltas.into_iter().map(|delta| chunk_of(&json!([{"index": 0, "delta": delta}])).to_string()));
         self
     }
 
-    /// With an event of the test's own.
+    /// Adds an event with this data.
     pub fn event(mut self, data: &str) -> Self {
         self.events.push(data.to_owned());
         self
     }
 
-    /// With the reason for its end, and the usage.
+    /// Adds the finish reason and the usage.
     pub fn finished(self, reason: &str) -> Self {
         let last = chunk_of(&json!([{"index": 0, "delta": {}, "finish_reason": reason}]));
         let mut usage = chunk_of(&json!([]));
@@ -71,32 +72,32 @@ impl Stream {
         self.event(&last.to_string()).event(&usage.to_string())
     }
 
-    /// Sent in chunks of so many bytes, whatever they cut.
+    /// Sends the stream in chunks of this many bytes, regardless of event boundaries.
     pub fn in_chunks_of(self, bytes: usize) -> Self {
         Self { chunk: Some(bytes), ..self }
     }
 
-    /// With a pause before each chunk; without [`Stream::in_chunks_of`] an event is one.
+    /// Pauses before each chunk. Without [`Stream::in_chunks_of`], each event is a chunk.
     pub fn pausing(self, pause: Duration) -> Self {
         Self { pause, ..self }
     }
 
-    /// Each chunk waits for a permit of `gate`.
+    /// Waits for a permit of `gate` before each chunk.
     pub fn gated(self, gate: &Arc<Semaphore>) -> Self {
         Self { gate: Some(Arc::clone(gate)), ..self }
     }
 
-    /// The connection breaks after it.
+    /// Breaks the connection at the end.
     pub fn cut(self) -> Self {
         Self { end: End::Cut, ..self }
     }
 
-    /// It ends as if there were no more to say, without `[DONE]`.
+    /// Closes the connection at the end without `[DONE]`.
     pub fn closed(self) -> Self {
         Self { end: End::Closed, ..self }
     }
 
-    /// Only comments come after it.
+    /// Sends only comments after the last event.
     pub fn stalled(self) -> Self {
         Self { end: End::Stalled, ..self }
     }
@@ -115,7 +116,7 @@ impl Stream {
                 if let Some(gate) = &gate {
                     gate.acquire().await.unwrap().forget();
                 }
-                // So that each chunk is written by itself, also without a pause.
+                // Writes each chunk separately, even without a pause.
                 tokio::task::yield_now().await;
                 super::scripted_delay(pause).await;
                 Ok::<_, std::io::Error>(chunk)
@@ -124,7 +125,7 @@ impl Stream {
         let after = futures::stream::unfold((), move |()| async move {
             match end {
                 End::Done | End::Closed => None,
-                End::Cut => Some((Err(std::io::Error::other("broken off")), ())),
+                End::Cut => Some((Err(std::io::Error::other("connection lost")), ())),
                 End::Stalled => {
                     super::scripted_delay(COMMENTS).await;
                     Some((Ok(Bytes::from_static(b": still there\n\n")), ()))

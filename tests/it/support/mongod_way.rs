@@ -1,11 +1,11 @@
-//! A way to mongod on which a test sees the commands of clients, and changes the answers of the server.
+//! A proxy to mongod that lets a test see the commands of clients and change the server's responses.
 
 use super::background;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The address of a way to the server at `uri`. `asked` has each message of a client, `answered` each of the server, which it
-/// may change but not move.
+/// Starts a proxy to the server at `uri` and returns its address. `asked` gets each message of a client, `answered`
+/// each of the server. `answered` may change the bytes, but not their number.
 pub async fn way_to_mongod(
     uri: &str,
     asked: impl FnMut(&[u8]) + Clone + Send + 'static,
@@ -26,7 +26,7 @@ pub async fn way_to_mongod(
     format!("mongodb://{address}/?directConnection=true")
 }
 
-/// Passes messages on, until one side leaves. Each begins with its length.
+/// Passes messages on until one side disconnects. Each message begins with its length.
 async fn pass(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,
@@ -47,7 +47,7 @@ async fn pass(
     }
 }
 
-/// Where `part` begins in a message.
+/// Position of `part` in a message.
 pub fn find(message: &[u8], part: &[u8]) -> Option<usize> {
     message.windows(part.len()).position(|window| window == part)
 }

@@ -1,25 +1,25 @@
-//! The real binary as a process of its own, to be killed.
+//! Runs the real binary as a process that tests can kill.
 
 use base::config::{Backend, Settings};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// A running `turnwheel`; killed when dropped.
+/// A running `turnwheel`. Dropping it kills the process.
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts `turnwheel <args>` with the given settings written to a file in `dir`.
+    /// Starts `turnwheel <args>` with these settings, written to a file in `dir`.
     pub fn start(dir: &Path, settings: &Settings, args: &[&str]) -> Self {
         Self::start_with(dir, settings, args, &[])
     }
 
-    /// The same with these variables in its environment.
+    /// Like [`Process::start`], with additional environment variables.
     pub fn start_with(dir: &Path, settings: &Settings, args: &[&str], env: &[(&str, &str)]) -> Self {
         let config = dir.join("turnwheel.toml");
         let content = toml(settings);
-        // One that was started just now may be reading it.
+        // A process that has just been started may be reading the file.
         if std::fs::read_to_string(&config).ok().as_ref() != Some(&content) {
             std::fs::write(&config, content).unwrap();
         }
@@ -41,12 +41,12 @@ impl Process {
         Self { child }
     }
 
-    /// A command as a process.
+    /// Starts a command as a process.
     pub fn of(command: &mut Command) -> Self {
         Self { child: command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap() }
     }
 
-    /// What it has written so far.
+    /// Output of the processes in `dir` so far.
     pub fn log(dir: &Path) -> String {
         std::fs::read_to_string(dir.join("log")).unwrap_or_default()
     }
@@ -57,12 +57,12 @@ impl Process {
         assert!(status.unwrap().success(), "SIG{name}");
     }
 
-    /// The exit status, once it has ended.
+    /// The exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -76,7 +76,7 @@ impl Drop for Process {
     }
 }
 
-/// The settings that the tests change, as a file.
+/// The settings that tests change, as TOML.
 pub fn toml(settings: &Settings) -> String {
     let model = settings.models.get("default").map_or(String::new(), |model| {
         format!(

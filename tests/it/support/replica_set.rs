@@ -1,4 +1,4 @@
-//! A MongoDB replica set of three, whose members can be paused, or stop applying the operations that they replicate.
+//! A MongoDB replica set of three members that can be paused, or stop applying replicated operations.
 
 use super::eventually;
 use super::servers::Server;
@@ -6,18 +6,18 @@ use bson::{Document, doc};
 use mongodb::Client;
 use std::time::Duration;
 
-/// How long the members may take to agree on a primary.
+/// Time limit for the election of a primary.
 const ELECTION: Duration = Duration::from_secs(60);
-/// The member that never becomes primary. Its tag `role` is `reader`.
+/// The member that never becomes primary. It has the tag `role: reader`.
 pub const READER: usize = 2;
 
-/// Three members; they end when this is dropped.
+/// The three members. Dropping this stops them.
 pub struct ReplicaSet {
     members: Vec<Server>,
 }
 
 impl ReplicaSet {
-    /// Starts the members and waits for a primary. One that is gone is missed after three seconds.
+    /// Starts the members and waits for a primary. The members elect a new one after three seconds without the old one.
     pub async fn start() -> Self {
         let set = Self {
             members: (0..3).map(|_| Server::mongod_with(&["--setParameter", "enableTestCommands=1"])).collect(),
@@ -57,7 +57,7 @@ impl ReplicaSet {
         &self.members[number]
     }
 
-    /// The members that follow.
+    /// The current secondaries.
     pub async fn secondaries(&self) -> Vec<usize> {
         let mut secondaries = Vec::new();
         for number in 0..self.members.len() {
@@ -69,7 +69,7 @@ impl ReplicaSet {
         secondaries
     }
 
-    /// Stops a member from applying replicated operations, or has it apply them again.
+    /// Pauses or resumes the application of replicated operations on a member.
     pub async fn applies(&self, member: usize, applies: bool) {
         let mode = if applies { "off" } else { "alwaysOn" };
         self.ask(member, doc! {"configureFailPoint": "rsSyncApplyStop", "mode": mode}).await;

@@ -9,22 +9,22 @@ use types::timestamp::Timestamp;
 
 pub use super::model_server::Answer;
 
-/// What the model is asked.
+/// One request to the model.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The schema's name; empty for plain text.
+    /// Name of the schema; empty for plain text.
     pub schema: String,
     /// The rendered prompt.
     pub system: String,
     /// The last user message.
     pub user: String,
-    /// Addresses of the pictures that it is shown.
+    /// URLs of the pictures in the prompt.
     pub images: Vec<String>,
-    /// Names of the tools that it may call.
+    /// Names of the offered tools.
     pub tools: Vec<String>,
-    /// The last message, if that is a tool's result.
+    /// The last message if it is a tool's result.
     pub result: Option<String>,
-    /// How many calls came before.
+    /// Number of earlier calls.
     pub index: usize,
     pub idempotency_key: String,
     pub traceparent: String,
@@ -57,7 +57,7 @@ impl From<&Call> for Asked {
     }
 }
 
-/// See the module.
+/// The scripted model.
 pub struct ScriptedModel {
     server: ModelServer,
 }
@@ -70,7 +70,7 @@ impl ScriptedModel {
         model
     }
 
-    /// Answers one after the other; the last one again and again.
+    /// Sends these responses in order, and repeats the last one.
     pub async fn answering(answers: Vec<Value>) -> Self {
         Self::start(move |asked| Answer::json(&answers[asked.index.min(answers.len() - 1)])).await
     }
@@ -83,39 +83,39 @@ impl ScriptedModel {
         &self.server.connections
     }
 
-    /// Changes what it answers from now on; the count of calls goes on.
+    /// Replaces the handler. The index of calls continues.
     pub fn script(&self, handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) {
         self.server.script(move |call| Some(handler(&Asked::from(call))));
     }
 
-    /// Reads the times of calls from this clock.
+    /// Takes the times of calls from this clock.
     pub fn go_by(&self, clock: Clock) {
         self.server.go_by(clock);
     }
 
-    /// True while a call waits for its answer.
+    /// True while a call waits for its response.
     pub fn is_asked(&self) -> bool {
         self.server.is_asked()
     }
 
-    /// Forgets the calls so far; indexes begin anew.
+    /// Clears the recorded calls. Indexes restart from 0.
     pub fn forget(&self) {
         self.server.forget();
     }
 
-    /// Every call so far.
+    /// All recorded calls.
     pub fn asked(&self) -> Vec<Asked> {
         self.server.calls().iter().map(Asked::from).collect()
     }
 }
 
-/// A phase 2 decision.
+/// A decision of phase 2, with an existing plan.
 #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 pub fn decision(next_status: &str, action: Value, response: Value) -> Value {
     json!({ "reasoning": "scripted", "next_status": next_status, "action": action, "response": response })
 }
 
-/// A phase 1 answer: the plan's texts and the first decision.
+/// A response of phase 1: the plan and the first decision.
 #[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 pub fn plan(greeting: Value, decision: &Value) -> Value {
     json!({

@@ -1,5 +1,5 @@
-//! NATS and MongoDB for the tests: the pair that `tests/run` started, else one of this test binary's own; and private ones
-//! that a test may stop.
+//! NATS and MongoDB for tests: the shared servers that `tests/run` has started, or those of this test binary, and
+//! private servers that a test may stop.
 
 use base::config::{Backend, Settings, Streams};
 use std::net::TcpListener;
@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long a server may take to start.
+/// Time limit for a server to start.
 const START: Duration = Duration::from_secs(60);
 
-/// Addresses, and a namespace and a database of the test's own.
+/// Addresses of the servers, with a namespace and a database for one test.
 pub struct ClusterHandles {
     pub nats_url: String,
     pub mongodb_uri: String,
@@ -27,13 +27,13 @@ impl ClusterHandles {
         settings.nats.url.clone_from(&self.nats_url);
         settings.mongodb.uri.clone_from(&self.mongodb_uri);
         settings.mongodb.database.clone_from(&self.database);
-        // The servers reserve what streams may hold, and hundreds of tests share them.
+        // nats-server reserves the maximum size of each stream, and hundreds of tests share one server.
         settings.streams = Streams { jobs_max_mib: 0, out_max_mib: 0, dead_max_mib: 0 };
         settings
     }
 }
 
-/// The shared pair.
+/// The shared servers.
 pub async fn cluster() -> ClusterHandles {
     let (nats_url, mongodb_uri) = match (variable("TURNWHEEL_TEST_NATS"), variable("TURNWHEEL_TEST_MONGODB")) {
         (Some(nats), Some(mongodb)) => (nats, mongodb),
@@ -49,7 +49,7 @@ pub async fn cluster() -> ClusterHandles {
     ClusterHandles { nats_url, mongodb_uri, namespace: name.clone(), database: name }
 }
 
-/// A pair of the test's own.
+/// Servers for one test alone.
 pub async fn private() -> (Server, Server, ClusterHandles) {
     let (nats, mongod) = (Server::nats(), Server::mongod());
     let handles = ClusterHandles {
@@ -62,7 +62,7 @@ pub async fn private() -> (Server, Server, ClusterHandles) {
     (nats, mongod, handles)
 }
 
-/// Makes the replica set unless it is made, and waits for its primary.
+/// Creates the replica set unless it exists, and waits for its primary.
 async fn initiate(uri: &str) {
     use bson::doc;
     super::eventually(START, "MongoDB has a primary", || async {
@@ -75,7 +75,7 @@ async fn initiate(uri: &str) {
         if !hello.contains_key("setName") {
             let host = uri.trim_start_matches("mongodb://").split('/').next().unwrap_or_default().to_owned();
             let config = doc! {"_id": "rs0", "members": [{"_id": 0, "host": host}]};
-            // Another test may be first.
+            // Fails if another test has created it first.
             let _ = admin.run_command(doc! {"replSetInitiate": config}).await;
         }
         None
@@ -83,7 +83,7 @@ async fn initiate(uri: &str) {
     .await;
 }
 
-/// One server process, which ends with the test binary at the latest.
+/// A server process. It ends with the test binary at the latest.
 pub struct Server {
     program: PathBuf,
     args: Vec<String>,
@@ -95,7 +95,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The folder of its data.
+    /// Data folder.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -107,7 +107,7 @@ impl Server {
         Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
     }
 
-    /// Three in a cluster, ready for streams of three replicas.
+    /// Three servers in a cluster, ready for streams with three replicas.
     pub async fn nats_cluster() -> [Self; 3] {
         let routes: [u16; 3] = std::array::from_fn(|_| free_port());
         let routed = routes.map(|port| format!("nats://127.0.0.1:{port}")).join(",");
@@ -133,7 +133,7 @@ impl Server {
         servers
     }
 
-    /// One whose settings file has this text in addition to JetStream.
+    /// A server with JetStream and this additional text in its configuration file.
     pub fn nats_with(text: &str) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let (config, port_text) = (configured(&dir, text).display().to_string(), port.to_string());
@@ -141,12 +141,13 @@ impl Server {
         Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
     }
 
-    /// Has this text in its settings file from its next start on, if it was made by [`Server::nats_with`].
+    /// Replaces the text in the configuration file of a server from [`Server::nats_with`]. Takes effect with the next
+    /// start.
     pub fn configure(&self, text: &str) {
         configured(&self.dir, text);
     }
 
-    /// One that syncs before it acknowledges, with the address of its monitoring port.
+    /// A server that syncs before it acknowledges, and the address of its monitoring port.
     pub fn nats_monitored() -> (Self, String) {
         let (dir, port, monitor) = (tempfile::tempdir().unwrap(), free_port(), free_port());
         let config = dir.path().join("nats.conf");
@@ -160,7 +161,7 @@ impl Server {
         (server, format!("http://127.0.0.1:{monitor}"))
     }
 
-    /// One whose streams may hold so many bytes together.
+    /// A server whose streams may hold this many bytes in total.
     pub fn nats_holding(bytes: u64) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let config = dir.path().join("nats.conf");
@@ -175,7 +176,7 @@ impl Server {
         Self::mongod_with(&[])
     }
 
-    /// One with further arguments.
+    /// A mongod with additional arguments.
     pub fn mongod_with(more: &[&str]) -> Self {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let path = dir.path().display().to_string();
@@ -211,9 +212,9 @@ impl Server {
         format!("{}://127.0.0.1:{}{}", self.scheme, self.port, self.suffix)
     }
 
-    /// Starts it again on the same port and folder.
+    /// Restarts the server on the same port and folder.
     pub fn restart(&self) {
-        // The shell ends the server when the test binary is gone, however it went.
+        // The shell kills the server when the test binary ends for any reason.
         let script = "\"$@\" & child=$!; trap 'kill -9 $child' TERM; while kill -0 \"$PARENT\" 2>/dev/null && kill -0 $child 2>/dev/null; do sleep 0.2; done; kill -9 $child 2>/dev/null";
         let child = Command::new("sh")
             .args(["-c", script, "sh"])
@@ -228,17 +229,17 @@ impl Server {
         *self.child.lock().unwrap() = Some(child);
         let deadline = std::time::Instant::now() + START;
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(std::time::Instant::now() < deadline, "{} does not start", self.program.display());
+            assert!(std::time::Instant::now() < deadline, "{} failed to start", self.program.display());
             std::thread::yield_now();
         }
     }
 
-    /// SIGSTOP: it hangs until it is killed, or until [`Self::resume`].
+    /// Sends SIGSTOP. The server hangs until it is killed, or until [`Self::resume`].
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&self) {
         self.signal("-CONT");
     }
@@ -254,10 +255,10 @@ impl Server {
         assert!(Command::new("kill").args([signal, pid]).status().unwrap().success(), "{signal}");
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
-            // The shell passes the end on.
+            // The shell kills the server when it gets this signal.
             let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
             let _ = child.wait();
         }
@@ -273,7 +274,7 @@ impl Drop for Server {
     }
 }
 
-/// Writes the settings file of a nats-server with this text in it.
+/// Writes the configuration file of a nats-server with this text.
 fn configured(dir: &TempDir, text: &str) -> PathBuf {
     let config = dir.path().join("nats.conf");
     let text = format!("jetstream {{ store_dir: {:?} }}\n{text}", dir.path().join("store"));
@@ -285,7 +286,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// By variable, else what `tests/run` installed, else from PATH.
+/// Path of a program: by the environment variable, else as installed by `tests/run`, else on the PATH.
 pub fn binary(name: &str, program: &str) -> PathBuf {
     if let Some(path) = variable(name) {
         return path.into();
@@ -296,7 +297,7 @@ pub fn binary(name: &str, program: &str) -> PathBuf {
     found.into_iter().find(ours).unwrap_or_else(|| program.into())
 }
 
-#[allow(clippy::disallowed_methods)] // The test environment is none of the settings'.
+#[allow(clippy::disallowed_methods)] // Variables of the tests are not settings.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

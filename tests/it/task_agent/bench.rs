@@ -1,4 +1,4 @@
-//! A workflow of one stage, `work`, that runs a task agent over a real store, a model server and an API.
+//! A workflow with one stage, `work`, that runs a task agent with a real store, a model server and an API.
 
 use crate::support::api::Api;
 use crate::support::backend::embedded;
@@ -27,7 +27,7 @@ use storage::store::records::{Acquire, Acquired, NewSession};
 use types::duration::Text;
 use types::step::StepRecord;
 
-/// See the module.
+/// The workflow and its environment.
 pub struct Bench {
     pub store: Arc<dyn Store>,
     pub models: Models,
@@ -40,7 +40,7 @@ pub struct Bench {
     events: Arc<Events>,
 }
 
-/// What a run has told.
+/// Events of a run.
 #[derive(Default)]
 struct Events(Mutex<Vec<RunEvent>>);
 
@@ -103,7 +103,7 @@ impl Bench {
         Self::of(embedded().await, agent).await
     }
 
-    /// Runs the workflow over the journal as it is by now; answers its end, and what it told.
+    /// Runs the workflow with the current journal. Returns its end and its events.
     pub async fn run(&self, input: &str) -> (RunEnd, Vec<RunEvent>) {
         let end = self.running(input).await.unwrap();
         let mut events = std::mem::take(&mut *self.events.0.lock().unwrap());
@@ -111,15 +111,15 @@ impl Bench {
         (end, events)
     }
 
-    /// Runs it until `broken`, as a worker does that is killed then.
+    /// Runs the workflow until `broken`, like a worker that is killed then.
     pub async fn run_until(&self, input: &str, broken: impl Future<Output = ()>) {
         tokio::select! {
-            ended = self.running(input) => panic!("it has ended: {ended:?}"),
+            ended = self.running(input) => panic!("the run ended too early: {ended:?}"),
             () = broken => {}
         }
     }
 
-    /// What the run has told so far.
+    /// Events of the run so far.
     pub fn told(&self) -> Vec<RunEvent> {
         self.events.0.lock().unwrap().clone()
     }
@@ -140,7 +140,7 @@ impl Bench {
         Box::pin(execute(RunStart::new("r1", pinned, input, journal, means))).await
     }
 
-    /// The steps of the agent by key, those of one iteration in order.
+    /// The agent's steps by key, those of one iteration in order.
     pub async fn steps(&self) -> Vec<StepRecord> {
         let mut steps = self.store.steps("r1", "r1").await.unwrap();
         steps.sort_by(|a, b| a.key.cmp(&b.key));
@@ -181,25 +181,25 @@ impl Definitions for Bench {
     }
 }
 
-/// The agent's own events, without the pieces of its answers.
+/// The agent's own events, without the deltas of its responses.
 pub fn of_agent(events: &[RunEvent]) -> Vec<&RunEvent> {
     events.iter().filter(|event| event.depth == 1 && event.kind != RunEventType::StepDelta).collect()
 }
 
-/// Role and words of each message that was told.
+/// Role and text of each published message.
 pub fn messages(events: &[RunEvent]) -> Vec<(&str, &str)> {
     let told = events.iter().filter_map(|event| event.snapshot.as_ref());
     told.map(|Snapshot { role, content, .. }| (role.as_str(), content.as_str())).collect()
 }
 
-/// The pieces that were told, by their stream.
+/// The published texts by stream.
 pub fn streams(events: &[RunEvent]) -> Vec<(String, String)> {
     let mut streams: Vec<(String, String)> = Vec::new();
     for delta in events.iter().filter_map(|event| event.delta.as_ref()) {
         match streams.last_mut().filter(|(id, _)| *id == delta.stream_id) {
             Some((_, text)) => text.push_str(&delta.content),
             None => {
-                assert_eq!(delta.seq, 0, "a stream begins at its beginning");
+                assert_eq!(delta.seq, 0, "a stream starts at 0");
                 streams.push((delta.stream_id.clone(), delta.content.clone()));
             }
         }

@@ -1,4 +1,4 @@
-//! Task agents: their model and their tools, over real HTTP.
+//! Task agents with a model and tools over real HTTP.
 
 mod bench;
 mod reasoning;
@@ -104,9 +104,9 @@ async fn a_model_and_its_tools_come_to_an_answer(backend: Backend) {
     assert_eq!(
         (again.outcome.unwrap(), again.usage),
         ("已发货。".to_owned(), end.usage),
-        "over the record it is the same"
+        "a replay has the same result"
     );
-    assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "and nobody is asked again");
+    assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "a replay calls neither model nor API");
     let ids = |events: &[engine::workflow::orchestration::event::RunEvent]| -> Vec<String> {
         events.iter().filter(|event| event.kind != StepDelta).map(|event| event.event_id.clone()).collect()
     };
@@ -119,21 +119,21 @@ async fn what_a_killed_worker_has_done_is_not_done_again(backend: Backend) {
     let gate = Arc::new(Semaphore::new(2));
     let stalled = Answer::Stream(Stream::of(["one ", "answer", "."]).gated(&gate));
     bench.server.push(PLAIN, [two_calls(), stalled, Answer::Stream(Stream::of(["another ", "answer"]))]);
-    let shown = eventually(DEADLINE, "half of the answer is told", || async {
+    let shown = eventually(DEADLINE, "half of the response is published", || async {
         streams(&bench.told()).iter().any(|(_, text)| text == "one answer")
     });
     bench.run_until("A1?", shown).await;
     let (end, events) = bench.run("A1?").await;
     assert_eq!(end.outcome.unwrap(), "another answer");
-    assert_eq!(bench.api.calls("/orders").len(), 1, "the tool's result is on record");
+    assert_eq!(bench.api.calls("/orders").len(), 1, "the tool's result is recorded");
     let calls = bench.server.calls();
-    assert_eq!(calls.len(), 3, "only the answer that was not recorded is asked for again");
+    assert_eq!(calls.len(), 3, "only the unrecorded response is requested again");
     assert_eq!(calls[1].header("idempotency-key"), calls[2].header("idempotency-key"));
     let streams = streams(&events);
     assert_eq!(streams.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), ["one answer", "another answer"]);
     let pieces: Vec<_> = events.iter().filter(|event| event.kind == StepDelta).collect();
     let ids: HashSet<_> = pieces.iter().map(|event| event.event_id.as_str()).collect();
-    assert_eq!(ids.len(), pieces.len(), "no piece of the other answer is taken for a repeat");
+    assert_eq!(ids.len(), pieces.len(), "no chunk of the second response counts as a repeat");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,7 +157,7 @@ async fn what_goes_wrong_with_a_tool_is_told_to_the_model() {
         assert!(*role == "tool" && result["ok"] == false, "{content}");
         assert!(result["error"].as_str().unwrap().contains(part), "{part}: {content}");
     }
-    assert!(streams(&events).is_empty(), "what comes in one piece has no pieces");
+    assert!(streams(&events).is_empty(), "a response in one piece has no chunks");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -190,7 +190,7 @@ async fn a_limit_of_the_run_ends_the_conversation() {
     for _ in 0..2 {
         let failure = bench.run("A1?").await.0.outcome.unwrap_err();
         assert!(failure.cause.contains("max_tokens"), "{failure}");
-        assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "a repeat counts the same");
+        assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "a replay counts the same");
     }
 }
 
@@ -212,11 +212,11 @@ async fn a_model_that_does_not_answer_fails_the_stage() {
 async fn pieces_of_an_answer_that_broke_off_are_replaced() {
     let bench = Bench::embedded(clerk()).await;
     let gate = Arc::new(Semaphore::new(2));
-    // The break comes once its pieces are seen.
+    // The connection breaks after the pieces have arrived.
     let broken = Stream::unfinished(["one ", "half", "?"]).gated(&gate).closed();
     bench.server.push(PLAIN, [Answer::Stream(broken), Answer::Stream(Stream::of(["the ", "whole"]))]);
     let breaks = async {
-        eventually(DEADLINE, "a piece is told", || async { !streams(&bench.told()).is_empty() }).await;
+        eventually(DEADLINE, "a delta is published", || async { !streams(&bench.told()).is_empty() }).await;
         gate.add_permits(10);
     };
     let ((end, events), ()) = tokio::join!(bench.run("A1?"), breaks);
@@ -236,8 +236,8 @@ async fn a_long_stream_is_told_in_few_pieces() {
     let (end, events) = bench.run("count").await;
     let most = begun.elapsed().as_secs_f64() * 20.0 + 2.0;
     let told = events.iter().filter(|event| event.kind == StepDelta).count();
-    assert!((1.0..=most).contains(&(told as f64)), "{told} pieces, {most} at most");
-    assert_eq!(streams(&events)[0].1, end.outcome.unwrap().trim_end(), "a stream ends with a word");
+    assert!((1.0..=most).contains(&(told as f64)), "{told} chunks, at most {most}");
+    assert_eq!(streams(&events)[0].1, end.outcome.unwrap().trim_end(), "the stream has the whole text");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

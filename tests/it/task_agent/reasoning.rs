@@ -14,7 +14,7 @@ on_both_backends!(reasoning_goes_back_to_the_model_also_from_the_record);
 
 const THOUGHT: &str = "I should look the order up.";
 
-/// An answer in pieces that reasons and calls `query_order`, as a model does that signs its calls.
+/// A streamed response with reasoning and a call of `query_order`, as models with signed calls send it.
 fn signed_call() -> Answer {
     let call = json!({
         "index": 0, "id": "c1", "type": "function",
@@ -28,7 +28,7 @@ fn signed_call() -> Answer {
     Answer::Stream(Stream::default().deltas(deltas).finished("tool_calls"))
 }
 
-/// A server that refuses the results of a call without the reasoning and the signature of the answer.
+/// A server that refuses the result of a call without the reasoning and the signature of the response.
 fn strict(call: &Call) -> Option<Answer> {
     let messages = call.body["messages"].as_array().unwrap();
     let Some(said) = messages.iter().find(|message| message["role"] == "assistant") else { return Some(signed_call()) };
@@ -45,7 +45,7 @@ fn strict(call: &Call) -> Option<Answer> {
 async fn reasoning_goes_back_to_the_model_also_from_the_record(backend: Backend) {
     let bench = with_count(backend).await;
     bench.api.script(|_, _| (200, json!({"status": "已发货"}), Duration::ZERO));
-    // The worker dies while the second question is open.
+    // The worker dies during the second call.
     bench.server.script(|call| if call.number == 0 { strict(call) } else { Some(Answer::Hang) });
     let asked = eventually(DEADLINE, "the second question is open", || async { bench.server.calls().len() == 2 });
     bench.run_until("A1?", asked).await;
@@ -53,8 +53,8 @@ async fn reasoning_goes_back_to_the_model_also_from_the_record(backend: Backend)
     let (end, events) = bench.run("A1?").await;
     assert_eq!(end.outcome.unwrap(), "已发货。");
     let calls = bench.server.calls();
-    assert_eq!((calls.len(), bench.api.calls("/orders").len()), (3, 1), "the first answer is taken from the record");
-    assert_eq!(calls[1].body, calls[2].body, "the same question");
+    assert_eq!((calls.len(), bench.api.calls("/orders").len()), (3, 1), "the first response is replayed from the record");
+    assert_eq!(calls[1].body, calls[2].body, "both requests are identical");
     let told: String = events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
     assert!(!told.contains(THOUGHT) && !told.contains("c2lnbmF0dXJl"), "readers do not see it: {told}");
     assert!(told.contains("query_order"));
@@ -67,7 +67,7 @@ async fn thoughts_reach_neither_the_output_nor_any_event() {
             let bench = Bench::embedded(clerk()).await;
             let pieces: Vec<String> =
                 text.as_bytes().chunks(size).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect();
-            // The pause keeps the pieces out of one packet.
+            // The pause keeps the pieces in separate packets.
             let stream = Stream::of(pieces.iter().map(String::as_str)).pausing(Duration::from_millis(1));
             bench.server.push(PLAIN, [Answer::Stream(stream)]);
             let (end, events) = bench.run("Go on?").await;

@@ -1,4 +1,4 @@
-//! The floor on NATS and MongoDB, over their drivers.
+//! The floor on NATS and MongoDB: the commands of a worker, issued with the bare drivers.
 
 use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, think};
 use crate::bench::agent::AGENT;
@@ -26,23 +26,23 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 use types::session::history::MAX_ENTRIES;
 
-/// Messages asked for at once.
+/// Messages requested with one pull.
 const BATCH: usize = 1_000;
-/// Bulk commands of one kind at once, as in the store.
+/// Bulk commands of one kind that may be in flight concurrently, as in the store.
 const IN_FLIGHT: usize = 2;
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
-/// One turn's part of a bulk command.
+/// The part of one turn in a bulk command.
 #[derive(Clone)]
 struct Item {
     session_id: String,
     turn_id: String,
     seq: u64,
-    /// The step to record.
+    /// Key of the step to record.
     step: String,
-    /// What the commit is to keep of the events after it.
+    /// Events that the commit stores in the session's outbox.
     outbox: Vec<(String, &'static str)>,
-    /// How many entries the session's history has, as far as this process knows.
+    /// Number of entries in the session's history, as counted by this process.
     entries: usize,
 }
 
@@ -57,9 +57,9 @@ struct Floor {
     context: jetstream::Context,
     jobs: Stream<()>,
     namespace: String,
-    /// When the agent's hash was asked for last.
+    /// Time of the last read of the agent's hash.
     asked: Mutex<Option<Instant>>,
-    /// The entries of each session.
+    /// Number of history entries by session.
     entries: Mutex<HashMap<String, usize>>,
     agents: Group<String, ()>,
     acquires: Group<Item, ()>,
@@ -67,7 +67,7 @@ struct Floor {
     commits: Group<Item, ()>,
 }
 
-/// Works until `stop`.
+/// Runs turns until `stop` is cancelled.
 pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: CancellationToken) -> anyhow::Result<()> {
     let tasks = Tasks::child_of(&stop);
     let context = jetstream::new(nats::connect(settings).await?);
@@ -102,16 +102,16 @@ pub(in crate::bench) async fn run(settings: &Settings, duty: &Duty, stop: Cancel
         let (floor, message) = (Arc::clone(&floor), message?);
         let turn = async move {
             if let Err(problem) = floor.turn(&message).await {
-                error!("a turn of the floor fails: {problem:#}");
+                error!("a turn of the floor failed: {problem:#}");
             }
         };
-        // One lane is one turn after the other.
+        // The turns of one lane run one after the other.
         if duty.hot { turn.await } else { tasks.spawn("turn", OnPanic::Log, turn) }
     }
     Ok(())
 }
 
-/// With the write and read concerns of the engine.
+/// Connects with the write and read concerns of the engine.
 async fn database(settings: &Settings) -> anyhow::Result<Database> {
     let mut options = ClientOptions::parse(&settings.mongodb.uri).await?;
     options.write_concern = Some(WriteConcern::majority());
@@ -124,14 +124,14 @@ impl Floor {
         let subject = message.subject.as_str();
         let session_id = subject.rsplit('.').next().unwrap_or_default().to_owned();
         let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id")).map(|id| id.as_str());
-        let turn_id = id.and_then(|id| id.split_once(':')).context("a job without an id")?.1.to_owned();
+        let turn_id = id.and_then(|id| id.split_once(':')).context("the job has no `Nats-Msg-Id`")?.1.to_owned();
         let seq = message.info().map_err(|error| anyhow::anyhow!("{error}"))?.stream_sequence;
         let item = |step: String| {
             let (session_id, turn_id) = (session_id.clone(), turn_id.clone());
             Item { session_id, turn_id, seq, step, outbox: Vec::new(), entries: 0 }
         };
         let event = |key: String, payload: &'static str| self.event(&session_id, &turn_id, key, payload);
-        // Who holds a hot lane keeps it.
+        // The holder of a hot lane keeps its lease between turns.
         if !self.duty.hot {
             self.look_at_agent().await?;
             let acquired = self.acquires.submit(item(String::new()));
@@ -142,7 +142,7 @@ impl Floor {
             self.jobs.direct_get_next_for_subject(subject, Some(seq)).await?;
         }
         for step in steps(self.duty.actions) {
-            // Beside the step, as in the engine.
+            // The event is published concurrently with the step, as in the engine.
             let announced = event(format!("event/{step}"), super::STATUS).await?;
             let recorded = async {
                 think(&self.duty, &step).await;
@@ -162,14 +162,14 @@ impl Floor {
         for (key, payload) in outbox {
             acks.push(event(key, payload).await?);
         }
-        // The last first, as the engine does.
+        // Awaits the last acknowledgement first, as the engine does.
         for ack in acks.into_iter().rev() {
             ack.await?;
         }
         message.ack().await.map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Asks for the agent's hash, unless that was done a moment ago.
+    /// Reads the agent's hash, unless the last read is younger than [`CURRENT`].
     async fn look_at_agent(&self) -> StoreResult<()> {
         let asked = Instant::now();
         let last = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +181,7 @@ impl Floor {
         Ok(())
     }
 
-    /// How many entries the session had before this turn, which adds two.
+    /// Number of history entries that the session has before this turn. Counts the two entries that this turn adds.
     fn entries_of(&self, session_id: &str) -> usize {
         let mut all = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = all.entry(session_id.to_owned()).or_default();
@@ -212,7 +212,7 @@ fn kind(payload: &str) -> &'static str {
     if payload == REPLY { "reply" } else { "status" }
 }
 
-/// Runs a bulk command on one of the collections.
+/// Runs a bulk command on one collection.
 async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> StoreResult<()> {
     let answer = commands.bulk(kind, items, durable).await?;
     match answer.get_array("writeErrors") {
@@ -234,7 +234,7 @@ async fn insert(
     bulk(commands, Bulk::Insert(collection), documents, durable).await
 }
 
-#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn failed(error: mongodb::error::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
@@ -247,13 +247,13 @@ fn in_a_week() -> bson::DateTime {
     bson::DateTime::from_millis(base::clock::now().plus(WEEK).as_millis())
 }
 
-/// Looks whether the agent is still the same.
+/// Reads the agent's hash, as the engine does to detect a changed agent.
 async fn agents(database: Database, items: Arc<Vec<String>>) -> StoreResult<Vec<StoreResult<()>>> {
     let collection = database.collection::<RawDocumentBuf>("agents");
     let find = collection.find(doc! {"_id": {"$in": [AGENT]}}).projection(doc! {"hash": 1});
     let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
     match found.is_empty() {
-        true => Err(StoreError::Refused(format!("there is no agent `{AGENT}`"))),
+        true => Err(StoreError::Refused(format!("agent `{AGENT}` is not stored"))),
         false => Ok(items.iter().map(|_| Ok(())).collect()),
     }
 }
@@ -320,7 +320,7 @@ fn left_session(item: &Item) -> StoreResult<RawDocumentBuf> {
         "updated_at": now(), "outbox": outbox,
     };
     let mut push = rawdoc! {"recent_jobs": {"$each": [turn_id], "$slice": -100_i64}};
-    // At their places, as the engine has it, while none has to go.
+    // Sets the entries at their index, as the engine does until the history has reached its limit.
     if (1..=MAX_ENTRIES - 2).contains(&item.entries) {
         for (place, role) in (item.entries..).zip(["user", "assistant"]) {
             put(&mut set, &format!("history.{place}"), entry(role))?;
@@ -336,7 +336,7 @@ fn left_session(item: &Item) -> StoreResult<RawDocumentBuf> {
 async fn commit(commands: Commands, items: Arc<Vec<Item>>) -> StoreResult<Vec<StoreResult<()>>> {
     let turns: Vec<RawDocumentBuf> = items.iter().map(turn_document).collect();
     let steps: Vec<RawDocumentBuf> = items.iter().map(step_document).collect();
-    // The session's majority covers what was written before it.
+    // The session's write with majority also covers the earlier writes, so these need no majority of their own.
     let turns = insert(&commands, "turns", &turns, Durable::Primary);
     future::try_join(turns, insert(&commands, "steps", &steps, Durable::Primary)).await?;
     let sessions = items.iter().map(left_session).collect::<StoreResult<Vec<_>>>()?;

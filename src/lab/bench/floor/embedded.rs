@@ -1,4 +1,4 @@
-//! The floor on the embedded file: its queue, and plain writes in place of the store's.
+//! The floor on the embedded file: the same queue as the engine's, and plain table writes instead of the store.
 
 use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, steps, think};
 use crate::bench::crew::Duty;
@@ -14,31 +14,31 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 use types::event::{EventType, OutEvent};
 
-/// Deliveries asked for at once.
+/// Deliveries requested with one pull.
 const BATCH: usize = 512;
-/// How long one request for deliveries waits.
+/// How long one pull waits for a delivery.
 const WAIT: Duration = Duration::from_millis(200);
-/// Bytes of a session without its history, when it has had some forty turns.
+/// As many bytes as a session without its history has after about forty turns.
 const SESSION: &[u8] = &[b' '; 770];
-/// Bytes of an open lane.
+/// As many bytes as an open lane has.
 const LANE: &[u8] = &[b' '; 360];
 
-/// Works until `stop`.
+/// Runs turns until `stop` is cancelled.
 pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>, duty: Duty, stop: CancellationToken) {
     let tasks = Tasks::new();
     while !stop.is_cancelled() {
         let deliveries = match queue.pull(BATCH, WAIT).await {
             Ok(deliveries) => deliveries,
-            Err(problem) => return error!("the floor gets no jobs: {problem}"),
+            Err(problem) => return error!("the floor cannot pull jobs: {problem}"),
         };
         for delivery in deliveries {
             let (queue, file, duty, hot) = (Arc::clone(&queue), Arc::clone(&file), duty.clone(), duty.hot);
             let turn = async move {
                 if let Err(problem) = turn(queue.as_ref(), &file, &duty, &delivery).await {
-                    error!("a turn of the floor fails: {problem:#}");
+                    error!("a turn of the floor failed: {problem:#}");
                 }
             };
-            // One lane is one turn after the other.
+            // The turns of one lane run one after the other.
             if hot { turn.await } else { tasks.spawn("turn", OnPanic::Log, turn) }
         }
     }
@@ -48,7 +48,7 @@ pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>
 async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &Delivery) -> anyhow::Result<()> {
     let message = &delivery.message;
     let session = message.session_id.clone();
-    let job = message.msg_id.as_deref().and_then(|id| id.split_once(':')).context("a job without an id")?.1.to_owned();
+    let job = message.msg_id.as_deref().and_then(|id| id.split_once(':')).context("the job has no message id")?.1.to_owned();
     let event = |key: String, payload: &'static str| OutEvent {
         channel: "bench".to_owned(),
         session_id: session.clone(),
@@ -61,7 +61,7 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     }
     queue.next_in_lane(&session, message.seq - 1, message.seq).await?;
     for step in steps(duty.actions) {
-        // Beside the step, as in the engine.
+        // The event is published concurrently with the step, as in the engine.
         let announced = queue.emit([event(format!("event/{step}"), STATUS)].into());
         let (session, job) = (session.clone(), job.clone());
         let recorded = async {
@@ -82,7 +82,8 @@ async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &De
     }
     let said: Vec<OutEvent> = last_events(duty).into_iter().map(|(key, payload)| event(key, payload)).collect();
     put_turn(file, (&session, &job), last, message.seq, said.clone()).await?;
-    // They are there; whoever waits for replies learns it here.
+    // The write above has already stored the events. This call reports them to the tap on the queue, from which the
+    // load learns about the reply.
     queue.emit(said.into()).await?;
     Ok(queue.ack(&delivery.token).await?)
 }
@@ -96,7 +97,8 @@ async fn put_lane(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
     Ok(file.write(write).await?)
 }
 
-/// The turn's record with its last step, its part of the history, the session, and what is said at the end.
+/// Writes in one transaction: the turn's record with its last step, its history entries, the session, and its last
+/// events.
 async fn put_turn(
     file: &EmbeddedFile,
     (session, job): (&str, &str),
@@ -104,7 +106,7 @@ async fn put_turn(
     seq: u64,
     events: Vec<OutEvent>,
 ) -> anyhow::Result<()> {
-    let publisher = file.publisher().context("a file without a queue")?;
+    let publisher = file.publisher().context("the file has no queue")?;
     let (session, job, now, readers) = (session.to_owned(), job.to_owned(), clock::now(), Arc::clone(&publisher));
     let write = move |tables: &mut Tables<'_>| {
         let (id, steps) = (session.as_str(), vec![(last.as_str(), OUTPUT.as_bytes())]);

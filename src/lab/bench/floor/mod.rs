@@ -1,11 +1,17 @@
-//! The floor: what a turn asks of queue and store, command for command and in the same groups, with no engine between
-//! them. It takes a worker's place: what an engine's turn reaches of its throughput is the engine's efficiency.
+//! The floor: a stand-in for the worker that issues the commands of a turn to queue and store, in the same order and in
+//! the same groups, without the engine. The engine's throughput divided by the floor's is the engine's efficiency.
 //!
-//! A turn of `n` actions is: the job's publication and delivery; a look at the agent's hash, where the last one is too old;
-//! taking the lease and, beside that, reading the job from its lane; `2n` times an event and a recorded step; one more event
-//! beside the last decision; that decision's step and the turn's record, then the session with the four last events, the
-//! reply among them; these events; the acknowledgement. [`mod@cluster`] does it on NATS and MongoDB, [`mod@embedded`] on the
-//! file.
+//! For a turn of `n` actions, the floor
+//! 1. receives the job,
+//! 2. reads the agent's hash if the last read is too old,
+//! 3. acquires the lease and concurrently reads the job from its lane,
+//! 4. publishes an event and records a step, `2n` times,
+//! 5. publishes the event of the last decision (within step 7 if the model has no latency),
+//! 6. writes the last step and the turn's record, then the session with its outbox,
+//! 7. publishes the events of the outbox, with the reply among them,
+//! 8. acknowledges the job.
+//!
+//! [`mod@cluster`] does this on NATS and MongoDB, [`mod@embedded`] on the file.
 
 mod cluster;
 mod embedded;
@@ -15,14 +21,14 @@ pub(super) use embedded::run as embedded;
 
 use super::crew::Duty;
 
-/// A status event as the engine publishes it.
+/// Payload of a status event, as the engine publishes it.
 const STATUS: &str = r#"{"session_id":"s100","turn_id":"j10000","status":"processing","previous":"ready","reason":null,"at":"2026-01-01T00:00:00.000Z"}"#;
-/// A reply.
+/// Payload of a reply.
 const REPLY: &str = r#"{"reply_id":"s100/j10000/0/respond","session_id":"s100","agent_id":"bench","user_id":"u100","channel":"bench","turn_id":"j10000","kind":"response","text":"收到：我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？ 我们的营业时间是周一至周五 9:00–18:00。","seq":0,"at":"2026-01-01T00:00:00.000Z","metadata":{}}"#;
-/// A step's output.
+/// Output of a model step.
 const OUTPUT: &str = r#"{"action":null,"next_status":"typing","reasoning":"offline rule 1","response":"收到：我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？ 我们的营业时间是周一至周五 9:00–18:00。"}"#;
 
-/// Keys of the steps that a turn records on its way, in order.
+/// Keys of the steps that a turn records before its commit, in order.
 fn steps(actions: usize) -> Vec<String> {
     let mut steps = Vec::new();
     for iteration in 0..actions {
@@ -37,8 +43,8 @@ fn last_step(actions: usize) -> String {
     format!("{actions}/decide")
 }
 
-/// The events at the end: key and payload. The one that announces the last step is among them, unless the model takes its
-/// time for that.
+/// Key and payload of the events that are published after the commit. They include the announcement of the last step if
+/// the model has no latency; otherwise the turn publishes that event before it asks the model.
 fn last_events(duty: &Duty) -> Vec<(String, &'static str)> {
     let actions = duty.actions;
     let announced = duty.model_latency.0.is_zero().then(|| last_announcement(actions));
@@ -56,7 +62,7 @@ fn last_announcement(actions: usize) -> (String, &'static str) {
     (format!("event/{}", last_step(actions)), STATUS)
 }
 
-/// The pause that a turn's model makes before a step.
+/// Sleeps for the model's latency if `step` is a decision.
 async fn think(duty: &Duty, step: &str) {
     if step.ends_with("decide") && !duty.model_latency.0.is_zero() {
         tokio::time::sleep(duty.model_latency.0).await;

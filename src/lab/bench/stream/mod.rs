@@ -1,7 +1,7 @@
-//! `bench stream`: how long after the model's own first words a reader has them.
+//! `bench stream`: the delay between the model's first token and its arrival at a reader.
 //!
-//! A FLOW's text is streamed to readers over the queue and over a gateway's server-sent events. The model is a stand-in in this
-//! process ([`speaker`]), which is asked directly in the same way for comparison; all times count from when it is asked.
+//! A FLOW streams its text to readers of the queue and of a gateway's server-sent events. The model is a server in this
+//! process ([`speaker`]). For comparison, the benchmark also asks it directly. All times count from the model request.
 
 mod speaker;
 
@@ -36,10 +36,10 @@ use types::timestamp::Timestamp;
 
 pub(super) use speaker::MODEL;
 
-/// The workflow, and the agent of its one stage.
+/// The workflow. Its one stage asks [`WRITER`].
 const WORKFLOW: &str = "speak";
 const WRITER: &str = "writer";
-/// The longest that one turn may take.
+/// Time limit for one turn.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const COLUMNS: &[Column] = &[
@@ -58,7 +58,7 @@ const COLUMNS: &[Column] = &[
     ("from message p50", "message_p50_ms"),
 ];
 
-/// Measures a row for each number of users.
+/// Runs the benchmark: one row for each number of users.
 pub async fn run(
     options: &StreamOptions,
     settings: &Settings,
@@ -98,7 +98,7 @@ async fn row(site: &Site, options: &StreamOptions, users: usize, progress: &dyn 
     Ok(row)
 }
 
-/// All users at once.
+/// Runs all users concurrently.
 async fn together<T, F: Future<Output = anyhow::Result<T>>>(
     users: usize,
     user: impl Fn(usize) -> F,
@@ -120,7 +120,7 @@ fn workflow() -> serde_json::Value {
     json!({ "type": "pipeline", "id": WORKFLOW, "stages": [{"id": "say", "runnable": WRITER, "input": "{query}"}] })
 }
 
-/// A gateway in this process; answers its address.
+/// Starts a gateway in this process. Returns its base URL.
 async fn serve(ground: &Ground, tasks: &Tasks) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let base = format!("http://{}", listener.local_addr()?);
@@ -133,12 +133,12 @@ async fn serve(ground: &Ground, tasks: &Tasks) -> anyhow::Result<String> {
     Ok(base)
 }
 
-/// When a turn's first piece was where.
+/// Delays until a turn's first chunk arrived at a reader, counted from the model request.
 #[derive(Clone, Copy)]
 struct Told {
     queue: Duration,
     sse: Duration,
-    /// At the server-sent events' reader, from the message's publication.
+    /// From the message's publication to the reader of server-sent events.
     message: Duration,
 }
 
@@ -150,10 +150,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// One user, who writes again when the whole text is there.
+    /// Simulates one user, who writes again when the whole text has arrived.
     async fn user(&self, user: usize, progress: &dyn Progress) -> anyhow::Result<Vec<Told>> {
         let session_id = format!("u{user}");
-        // The first turn makes the session that readers follow, and the connections.
+        // The first turn creates the session that the readers follow, and opens the connections.
         self.publish(&session_id, "begin").await?;
         let mut queue =
             self.ground.queue.events(&session_id, From::After(0)).await?.map_err(anyhow::Error::from).boxed();
@@ -166,7 +166,7 @@ impl Bench<'_> {
             let published = Instant::now();
             self.publish(&session_id, &turn_id).await?;
             let (at_queue, at_sse) = tokio::try_join!(first(&mut queue, &turn_id), first(&mut sse, &turn_id))?;
-            let asked = self.speaker.asked(&format!("{session_id}/{turn_id}/")).context("the model was not asked")?;
+            let asked = self.speaker.asked(&format!("{session_id}/{turn_id}/")).context("the model got no request")?;
             found.push(Told {
                 queue: at_queue.saturating_duration_since(asked),
                 sse: at_sse.saturating_duration_since(asked),
@@ -192,7 +192,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The session's events from now on, through the gateway.
+    /// Follows the session's events through the gateway, from now on.
     async fn follow(&self, session_id: &str) -> anyhow::Result<Events> {
         let client = http_client::builder().no_proxy().build()?;
         let url = format!("{}/api/v1/sessions/{session_id}/events", self.base);
@@ -211,7 +211,7 @@ impl Bench<'_> {
 
 type Events = BoxStream<'static, anyhow::Result<StreamEvent>>;
 
-/// When the first piece of a turn came.
+/// Waits for the first chunk of a turn. Returns the time of its arrival.
 async fn first(events: &mut Events, turn_id: &str) -> anyhow::Result<Instant> {
     until(events, turn_id, |reply| reply.kind == ReplyKind::Chunk && reply.seq == 0).await
 }
@@ -223,10 +223,10 @@ async fn end(events: &mut Events, turn_id: &str) -> anyhow::Result<()> {
 async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bool) -> anyhow::Result<Instant> {
     let found = tokio::time::timeout(PATIENCE, async {
         loop {
-            let event = events.next().await.context("the events have ended")??;
+            let event = events.next().await.context("the event stream has ended")??;
             let at = Instant::now();
             if let Ok(Event::Reply(reply)) = Event::decode(event.event_type, &event.payload) {
-                anyhow::ensure!(reply.kind != ReplyKind::Apology, "turn {turn_id} has failed");
+                anyhow::ensure!(reply.kind != ReplyKind::Apology, "turn {turn_id} failed");
                 if reply.turn_id == turn_id && wanted(&reply) {
                     return Ok(at);
                 }
@@ -234,7 +234,7 @@ async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bo
         }
     });
     let hint = "is the machine too slow? try fewer --users";
-    found.await.map_err(|_| Problem::new(format!("turn {turn_id} is not told within {}", format(PATIENCE)), hint))?
+    found.await.map_err(|_| Problem::new(format!("turn {turn_id} has sent no complete text within {}", format(PATIENCE)), hint))?
 }
 
 fn figures(options: &StreamOptions, users: usize, (direct, told): (&[Duration], &[Told])) -> anyhow::Result<Row> {

@@ -1,4 +1,4 @@
-//! A model server that says the same words at a steady pace, and remembers when it was asked.
+//! A model server that streams the same tokens at a steady pace, and records when it gets a request.
 
 use crate::bench::options::StreamOptions;
 use anyhow::Context;
@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// Its name in the settings.
+/// Name of the model in the settings.
 pub(in crate::bench) const MODEL: &str = "speaker";
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// See the module.
+/// The running model server.
 pub(super) struct Speaker {
     pub(super) base_url: String,
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     first_token: Duration,
     token_pause: Duration,
     tokens: usize,
-    /// By idempotency key.
+    /// Time of each request, by idempotency key.
     asked: Mutex<HashMap<String, Instant>>,
 }
 
@@ -56,13 +56,13 @@ impl Speaker {
         Ok(Self { base_url, inner })
     }
 
-    /// When it was asked first in the turn whose keys begin so.
+    /// Time of the first request whose idempotency key begins with `prefix`, the session and turn.
     pub(super) fn asked(&self, prefix: &str) -> Option<Instant> {
         let asked = self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.iter().filter(|(key, _)| key.starts_with(prefix)).map(|(_, at)| *at).min()
     }
 
-    /// How long its first words take, without the engine between, one question after the other.
+    /// Asks the model directly, one request after the other. Returns the time to the first token of each.
     pub(super) async fn asked_directly(&self, times: usize) -> anyhow::Result<Vec<Duration>> {
         let client = http_client::builder().no_proxy().build()?;
         let mut found = Vec::with_capacity(times);
@@ -70,8 +70,8 @@ impl Speaker {
             let question = client.post(format!("{}/chat/completions", self.base_url)).json(&json!({"stream": true}));
             let begun = Instant::now();
             let mut events = SseStream::from_bytes_stream(question.send().await?.error_for_status()?.bytes_stream());
-            events.next().await.context("it says nothing")??;
-            // The connection is made by then, as the engine's is.
+            events.next().await.context("the model has sent no event")??;
+            // The first request also opens the connection, so it is not measured.
             if number > 0 {
                 found.push(begun.elapsed());
             }

@@ -1,4 +1,4 @@
-//! One session's facts, and its turns as they follow from them.
+//! The facts of one session, and the turns that follow from them.
 
 use crate::chaos::agents::Manner;
 use crate::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
@@ -9,11 +9,11 @@ use types::job::JobBody;
 use types::session::Session;
 use types::turn::{Outcome, TurnRecord};
 
-/// See the module.
+/// The facts of one session.
 #[derive(Default)]
 pub(super) struct Case<'a> {
     pub(super) session_id: &'a str,
-    /// In the order in which they were published.
+    /// In the order of publication.
     pub(super) sent: Vec<&'a Sent>,
     pub(super) bad: Vec<&'a SentBad>,
     pub(super) session: Option<&'a Session>,
@@ -33,18 +33,18 @@ pub(super) struct Turn<'a> {
     pub(super) of: Of<'a>,
 }
 
-/// What a turn is for.
+/// The origin of a turn.
 pub(super) enum Of<'a> {
-    /// A user's messages; several when they were merged.
+    /// A user's messages; more than one if they were merged.
     User(Vec<&'a Sent>),
     /// A timer.
     Timer,
-    /// Nothing that anybody sent.
+    /// Unknown: neither a message nor a timer of the run.
     Nobody,
 }
 
 impl<'a> Case<'a> {
-    /// All sessions that anything is known of.
+    /// Groups the facts by session.
     pub(super) fn of(facts: &'a Facts) -> impl Iterator<Item = Self> {
         let mut cases: BTreeMap<&str, Self> = BTreeMap::new();
         let mut case = |session_id: &'a str, take: &mut dyn FnMut(&mut Self)| {
@@ -68,7 +68,8 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// The ids of all jobs handled, in the order of the lane. Conversations are too short for any to be forgotten.
+    /// Ids of all processed jobs in the order of the lane. Conversations are short enough that the session forgets
+    /// none.
     pub(super) fn lane(&self) -> &'a [String] {
         self.session.map_or(&[], |session| &session.recent_jobs)
     }
@@ -108,7 +109,7 @@ impl<'a> Case<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// The user's messages.
+    /// The user's messages of this turn.
     pub(super) fn sent(&self) -> &[&'a Sent] {
         match &self.of {
             Of::User(sent) => sent,
@@ -128,7 +129,7 @@ impl<'a> Turn<'a> {
         self.record.is_some_and(|record| record.outcome == outcome)
     }
 
-    /// It was tried too often, which the engine may do: the user is told.
+    /// True if the turn was dead-lettered after too many attempts. The engine may do this; the user gets an apology.
     pub(super) fn is_given_up(&self) -> bool {
         let reason = self.record.and_then(|record| record.reason.as_deref()).unwrap_or_default();
         self.is(Outcome::Cancelled) && reason.starts_with("attempts")

@@ -1,4 +1,4 @@
-//! Every job handled once, in order, or given up once.
+//! Jobs: each is processed or dead-lettered once, in order.
 
 use super::case::{Case, Of};
 use super::{Found, Promise};
@@ -32,17 +32,17 @@ fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
         .map(|letter| letter.cause)
         .collect();
     if handled == 0 && sent.accepted && letters.is_empty() {
-        found.broken(Promise::NothingLost, format!("message {job_id} was accepted, and neither handled nor given up"));
+        found.broken(Promise::NothingLost, format!("message {job_id} was accepted, but neither processed nor dead-lettered"));
     }
     if handled == 0 && !letters.is_empty() {
-        found.broken(Promise::DeadLetters, format!("message {job_id} was given up ({letters:?}) without a turn"));
+        found.broken(Promise::DeadLetters, format!("message {job_id} was dead-lettered ({letters:?}) without a turn"));
     }
     if letters.len() > 1 {
-        found.broken(Promise::DeadLetters, format!("message {job_id} is in the dead letters {} times", letters.len()));
+        found.broken(Promise::DeadLetters, format!("message {job_id} has {} dead letters", letters.len()));
     }
     let given_up = case.turn(job_id).is_some_and(|(_, turn)| turn.is_given_up());
     if handled > 0 && letters.is_empty() == given_up {
-        found.broken(Promise::DeadLetters, format!("message {job_id}: given up {given_up}, dead letters {letters:?}"));
+        found.broken(Promise::DeadLetters, format!("message {job_id}: turn ended after too many attempts: {given_up}, dead letters: {letters:?}"));
     }
     found.counts().given_up += u64::from(given_up);
 }
@@ -51,17 +51,17 @@ fn given_up_once(case: &Case<'_>, bad: &SentBad, found: &mut Found<'_>) {
     let letters: Vec<Cause> =
         case.letters.iter().filter(|letter| letter.payload == bad.payload).map(|letter| letter.cause).collect();
     if letters.is_empty() && bad.accepted {
-        found.broken(Promise::NothingLost, format!("a bad job is not in the dead letters: {}", bad.payload));
+        found.broken(Promise::NothingLost, format!("an invalid job has no dead letter: {}", bad.payload));
     }
-    // What is sent again, since its acknowledgement did not come, may be in the queue twice when the first one had been
-    // handled already.
+    // A publish without an acknowledgement is repeated. If the first copy has been processed by then, the queue holds
+    // the job a second time.
     if letters.len() > bad.sends as usize {
         let times = letters.len();
-        found.broken(Promise::DeadLetters, format!("a bad job is in the dead letters {times} times: {}", bad.payload));
+        found.broken(Promise::DeadLetters, format!("an invalid job has {times} dead letters: {}", bad.payload));
     }
     if letters.iter().any(|cause| *cause != bad.cause) {
         let (wanted, payload) = (bad.cause, &bad.payload);
-        found.broken(Promise::DeadLetters, format!("a bad job is given up as {letters:?}, not {wanted:?}: {payload}"));
+        found.broken(Promise::DeadLetters, format!("an invalid job has the cause {letters:?}, expected {wanted:?}: {payload}"));
     }
     found.counts().bad_jobs += u64::from(!letters.is_empty());
 }
@@ -73,7 +73,7 @@ fn unknown_letters(case: &Case<'_>, found: &mut Found<'_>) {
         let turn = letter.job_id.as_deref().and_then(|job_id| case.turn(job_id));
         if !is_bad && !is_message && !turn.is_some_and(|(_, turn)| turn.is_given_up()) {
             let (cause, payload) = (letter.cause, &letter.payload);
-            found.broken(Promise::DeadLetters, format!("given up as {cause:?}, though nothing was wrong: {payload}"));
+            found.broken(Promise::DeadLetters, format!("a valid job was dead-lettered with cause {cause:?}: {payload}"));
         }
     }
 }
@@ -82,12 +82,12 @@ fn repeats_and_strangers(case: &Case<'_>, found: &mut Found<'_>) {
     let mut known = HashSet::new();
     for job_id in case.lane() {
         if !known.insert(job_id) {
-            found.broken(Promise::NothingTwice, format!("job {job_id} was handled again"));
+            found.broken(Promise::NothingTwice, format!("job {job_id} was processed twice"));
         }
     }
     for turn in &case.turns {
         if matches!(turn.of, Of::Nobody) {
-            found.broken(Promise::NothingTwice, format!("nobody sent what turn {} is for", turn.turn_id));
+            found.broken(Promise::NothingTwice, format!("turn {} belongs to no message and no timer", turn.turn_id));
         }
         if turn.record.is_none() {
             found.broken(Promise::NothingLost, format!("turn {} has no record", turn.turn_id));
@@ -95,7 +95,7 @@ fn repeats_and_strangers(case: &Case<'_>, found: &mut Found<'_>) {
     }
     for turn_id in case.records.keys() {
         if case.turn(turn_id).is_none() {
-            found.broken(Promise::NothingTwice, format!("turn {turn_id} is on record, but not in its lane"));
+            found.broken(Promise::NothingTwice, format!("turn {turn_id} has a record, but is not in its lane"));
         }
     }
 }
@@ -106,7 +106,7 @@ fn in_order(case: &Case<'_>, found: &mut Found<'_>) {
     for job_id in case.lane() {
         let Some(place) = place(job_id) else { continue };
         if last.is_some_and(|last| place < last) {
-            found.broken(Promise::Order, format!("message {job_id} was handled after a later one"));
+            found.broken(Promise::Order, format!("message {job_id} was processed after a later message"));
         }
         last = last.max(Some(place));
     }
@@ -119,19 +119,19 @@ fn outcomes(case: &Case<'_>, found: &mut Found<'_>) {
         found.counts().merged += u64::try_from(turn.sent().len() - 1).unwrap_or(0);
         found.counts().turns_resumed += u64::from(record.attempts > 1);
         if turn.sent().len() > 1 && case.manner() != Manner::Merging {
-            found.broken(Promise::NothingLost, format!("turn {} took more than its own message", turn.turn_id));
+            found.broken(Promise::NothingLost, format!("turn {} has merged messages, but its agent does not merge", turn.turn_id));
         }
         let silent = turn.lines().iter().all(|line| line.verb.is_silent());
         let wanted = if silent { Outcome::Silent } else { Outcome::Answered };
         if record.outcome != wanted && !turn.is_given_up() {
             let (outcome, reason) = (record.outcome, record.reason.as_deref().unwrap_or("no reason"));
-            found.broken(Promise::Replies, format!("turn {} ended as {outcome:?} ({reason})", turn.turn_id));
+            found.broken(Promise::Replies, format!("turn {} has the outcome {outcome:?} ({reason})", turn.turn_id));
         }
     }
 }
 
-/// One turn ends before the next one begins: a record with a later time was written again, by a worker that had lost the
-/// lane.
+/// Checks that a turn is committed before the next one begins. A record with a later time was written a second time, by
+/// a worker that had lost its lease.
 fn written_once(case: &Case<'_>, found: &mut Found<'_>) {
     for pair in case.turns.windows(2) {
         let [Some(first), Some(second)] = [pair[0].record, pair[1].record] else { continue };
@@ -139,7 +139,7 @@ fn written_once(case: &Case<'_>, found: &mut Found<'_>) {
             let (turn_id, at, later) = (&first.turn_id, first.committed_at, second.committed_at);
             found.broken(
                 Promise::NothingTwice,
-                format!("turn {turn_id} was written at {at}, and the turn after it at {later}"),
+                format!("turn {turn_id} was committed at {at}, but the turn after it at {later}"),
             );
         }
     }

@@ -1,8 +1,8 @@
-//! Whether a run kept its promises: a pure function over what is known when all is quiet.
+//! Checks whether a run kept its promises: a pure function over the facts that are gathered at the end.
 //!
-//! [`case`] gathers one session's facts and works out its turns. Each file holds one kind of promise: [`jobs`] (each
-//! handled once, in order), [`replies`] (said once, as expected, as recorded), [`actions`], [`statuses`], [`timers`],
-//! [`lanes`].
+//! [`case`] groups the facts by session and derives its turns. Each other file checks one kind of promise: [`jobs`]
+//! (processed once, in order), [`replies`] (published once, as scripted, as in the history), [`actions`], [`statuses`],
+//! [`timers`], [`lanes`].
 
 mod actions;
 mod case;
@@ -19,86 +19,86 @@ use case::Case;
 use serde::Serialize;
 use std::time::Duration;
 
-/// A promise.
+/// A promise that a run checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promise {
-    /// Every accepted job is handled or given up.
+    /// Every accepted job is processed or dead-lettered.
     NothingLost,
-    /// No job is handled twice, and nothing is handled that nobody sent.
+    /// No job is processed twice, and every turn belongs to a message or a timer.
     NothingTwice,
-    /// A session's jobs are handled in the order in which they were published.
+    /// The jobs of a session are processed in the order of their publication.
     Order,
-    /// A turn says what it has to say, once.
+    /// A turn publishes exactly the replies that the script expects.
     Replies,
-    /// The recorded conversation is what was sent and said.
+    /// The history has exactly the messages that were sent and the replies that were published.
     History,
-    /// An action happens once; what repeats it has its idempotency key.
+    /// An action takes effect once; repeated calls carry its idempotency key.
     Actions,
-    /// Only legal status transitions, without a gap.
+    /// Status transitions are legal and without gaps.
     Statuses,
     /// Timers fire once, not early, and not after their cancellation.
     Timers,
-    /// No lane is left with work and no holder.
+    /// At the end no lane has waiting work or a lease.
     Lanes,
-    /// What is no job goes to the dead letters, once, and nothing else does.
+    /// Every invalid job has one dead letter, and no valid job has one.
     DeadLetters,
-    /// No process ends of its own accord.
+    /// No process ends unless the run stops it.
     Processes,
-    /// What holds after any run ([`crate::invariants`]).
+    /// The invariants of every run hold ([`crate::invariants`]).
     Invariants,
 }
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which.
+    /// The broken promise.
     pub promise: Promise,
-    /// Where; empty for what concerns no single session.
+    /// The session; empty if the violation concerns the whole run.
     pub session_id: String,
-    /// How.
+    /// Description of the violation.
     pub what: String,
 }
 
-/// What the checker found.
+/// Result of the check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings {
     pub(super) violations: Vec<Violation>,
     pub(super) counts: Counts,
-    /// How late each fired timer took effect.
+    /// Delay between due time and effect of each fired timer.
     pub(super) lateness: Vec<Duration>,
 }
 
-/// What is counted on the way.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Sessions.
     pub sessions: u64,
-    /// Turns of users' messages.
+    /// Turns for messages of users.
     pub turns: u64,
-    /// Messages that became part of another one's turn.
+    /// Messages that were merged into the turn of another message.
     pub merged: u64,
-    /// Turns that were begun more than once.
+    /// Turns that began more than once.
     pub turns_resumed: u64,
-    /// Messages given up after too many attempts, with an apology to the user.
+    /// Messages dead-lettered after too many attempts. The user gets an apology.
     pub given_up: u64,
-    /// Payloads that are no jobs, all in the dead letters.
+    /// Invalid jobs. All of them are dead-lettered.
     pub bad_jobs: u64,
-    /// Replies, each under an id of its own.
+    /// Replies with distinct ids.
     pub replies: u64,
-    /// Replies that channels see again under an id that they know.
+    /// Replies that were published again under the same id.
     pub replies_repeated: u64,
     /// Actions that took effect.
     pub actions: u64,
-    /// Calls of actions again under a known key, without a second effect.
+    /// Calls of actions that were repeated under the same key, without a second effect.
     pub calls_repeated: u64,
     /// Timers that fired.
     pub timers_fired: u64,
-    /// Timers that were cancelled before.
+    /// Timers that were cancelled before they fired.
     pub timers_cancelled: u64,
 }
 
-/// Checks everything.
+/// Checks all promises. Sorts the violations by promise and session.
 pub(super) fn check(facts: &Facts) -> Findings {
     let mut findings = Findings::default();
     for case in Case::of(facts) {
@@ -113,7 +113,7 @@ pub(super) fn check(facts: &Facts) -> Findings {
     }
     let mut found = Found { findings: &mut findings, session_id: "" };
     if facts.jobs_left > 0 {
-        found.broken(Promise::Lanes, format!("{} jobs are left in the stream", facts.jobs_left));
+        found.broken(Promise::Lanes, format!("{} jobs remain in the stream", facts.jobs_left));
     }
     for trouble in &facts.troubles {
         found.broken(Promise::Processes, trouble.clone());
@@ -122,7 +122,7 @@ pub(super) fn check(facts: &Facts) -> Findings {
     findings
 }
 
-/// Takes down what is found in one session.
+/// Collects the findings in one session.
 struct Found<'a> {
     findings: &'a mut Findings,
     session_id: &'a str,

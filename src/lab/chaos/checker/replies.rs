@@ -1,4 +1,4 @@
-//! What was said: once, in order, as expected, and as the conversation on record has it.
+//! Replies: published once, in order, as the script expects, and as in the history.
 
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
@@ -17,7 +17,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     state(case, found);
 }
 
-/// The replies as a channel shows them: a repeat under a known id is dropped.
+/// The replies as a channel shows them: repeats under a known id are dropped.
 fn distinct<'a>(case: &Case<'a>, found: &mut Found<'_>) -> Vec<&'a Reply> {
     let mut known: HashMap<&str, &Reply> = HashMap::new();
     let mut distinct = Vec::new();
@@ -28,7 +28,7 @@ fn distinct<'a>(case: &Case<'a>, found: &mut Found<'_>) -> Vec<&'a Reply> {
                 found.counts().replies_repeated += 1;
                 if (&first.text, first.kind) != (&reply.text, reply.kind) {
                     let (id, first, then) = (&reply.reply_id, &first.text, &reply.text);
-                    found.broken(Promise::Replies, format!("reply {id} says {first:?}, then {then:?}"));
+                    found.broken(Promise::Replies, format!("reply {id} was published as {first:?}, then as {then:?}"));
                 }
             }
         }
@@ -42,12 +42,12 @@ fn in_order(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
     for reply in replies {
         match case.turn(&reply.turn_id) {
             Some((place, _)) if place < last => {
-                found.broken(Promise::Order, format!("reply {} came after one of a later turn", reply.reply_id));
+                found.broken(Promise::Order, format!("reply {} was published after one of a later turn", reply.reply_id));
             }
             Some((place, _)) => last = place,
             None => {
                 let (id, turn_id) = (&reply.reply_id, &reply.turn_id);
-                found.broken(Promise::Replies, format!("reply {id} is of turn {turn_id}, which is not in the lane"));
+                found.broken(Promise::Replies, format!("reply {id} belongs to turn {turn_id}, which is not in the lane"));
             }
         }
     }
@@ -67,26 +67,27 @@ fn as_expected(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
         }
         greeted |= said.contains(&(ReplyKind::Greeting, GREETING));
         if turn.is_given_up() {
-            // How far it got cannot be known; that the user was told can.
+            // The progress of the turn is unknown, but the user must have got a reply.
             let told = said.iter().any(|(kind, _)| matches!(kind, ReplyKind::Apology | ReplyKind::Response));
             if turn.is_users() && !told {
-                found.broken(Promise::Replies, format!("turn {} was given up without a word", turn.turn_id));
+                found.broken(Promise::Replies, format!("turn {} was dead-lettered without a reply", turn.turn_id));
             }
             continue;
         }
         wanted.extend(expected(case, turn));
         if !said.iter().map(|(kind, text)| (*kind, (*text).to_owned())).eq(wanted.iter().cloned()) {
-            found.broken(Promise::Replies, format!("turn {} said {said:?}, not {wanted:?}", turn.turn_id));
+            found.broken(Promise::Replies, format!("turn {} published {said:?}, expected {wanted:?}", turn.turn_id));
         }
     }
 }
 
-/// A reply without the words of the one call that made it. The history has to have these, too: see [`as_recorded`].
+/// A reply's text without the number of the model call that wrote it. The history must have the number, too: see
+/// [`as_recorded`].
 fn said_by_all(reply: &Reply) -> &str {
     if reply.kind == ReplyKind::Response { talk::plain(&reply.text) } else { &reply.text }
 }
 
-/// What a turn has to say besides the greeting.
+/// The reply that a turn must publish in addition to the greeting.
 fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
     match turn.of {
         Of::User(_) => {
@@ -95,13 +96,13 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
                 talk::actions(&lines).into_iter().map(|action| receipt(case, action).unwrap_or_default()).collect();
             talk::answer(&lines, &receipts).map(|text| (ReplyKind::Response, text))
         }
-        // Of the two timers only the first one has something to say.
+        // Only the first of the two timers sends a message.
         Of::Timer if turn.is(Outcome::Answered) => Some((ReplyKind::Timer, NUDGE.to_owned())),
         Of::Timer | Of::Nobody => None,
     }
 }
 
-/// The receipt of an action, as the API gave it.
+/// The receipt that the API returned for an action.
 fn receipt(case: &Case<'_>, (target, tag): (talk::Target, &str)) -> Option<String> {
     let is_of = |asked: &(talk::Target, String)| asked.0 == target && asked.1 == tag;
     case.calls.iter().filter(|call| call.asked.as_ref().is_some_and(is_of)).find_map(|call| call.receipt.clone())
@@ -117,9 +118,9 @@ fn as_recorded(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
     };
     if recorded(Role::User) != heard {
         let entries = recorded(Role::User);
-        found.broken(Promise::History, format!("the user is on record with {entries:?}, and said {heard:?}"));
+        found.broken(Promise::History, format!("the history has the user messages {entries:?}, but {heard:?} were sent"));
     }
-    // What a worker was about to say when it was paused comes after its turn was given up, and is not on record.
+    // A paused worker may publish a reply after its turn was dead-lettered. The history does not have this reply.
     let given_up = |turn_id: &str| case.turn(turn_id).is_some_and(|(_, turn)| turn.is_given_up());
     let said: Vec<(&str, &str)> = replies
         .iter()
@@ -128,22 +129,22 @@ fn as_recorded(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
         .collect();
     let entries: Vec<_> = recorded(Role::Assistant).into_iter().filter(|(turn_id, _)| !given_up(turn_id)).collect();
     if entries != said {
-        found.broken(Promise::History, format!("the agent is on record with {entries:?}, and said {said:?}"));
+        found.broken(Promise::History, format!("the history has the replies {entries:?}, but {said:?} were published"));
     }
 }
 
-/// What silent actions leave behind.
+/// Checks the effects of the silent actions on the session: profile and closing.
 fn state(case: &Case<'_>, found: &mut Found<'_>) {
     let Some(session) = case.session else { return };
     let lines: Vec<Line> = case.turns.iter().filter(|turn| !turn.is_given_up()).flat_map(Turn::lines).collect();
     let noted = lines.iter().rev().find(|line| line.verb == Verb::Note).map(|line| line.tag.as_str());
     let profile = session.profile.get("note").and_then(|note| note.as_str());
     if noted != profile {
-        found.broken(Promise::Actions, format!("the profile has the note {profile:?}, not {noted:?}"));
+        found.broken(Promise::Actions, format!("the profile has the note {profile:?}, expected {noted:?}"));
     }
     let last = case.turns.iter().rev().find(|turn| turn.is_users());
     let closes = last.is_some_and(|turn| turn.lines().iter().any(|line| line.verb == Verb::Bye));
     if session.closed_at.is_some() != closes && last.is_some_and(|turn| !turn.is_given_up()) {
-        found.broken(Promise::Actions, format!("closed is {}, not {closes}", session.closed_at.is_some()));
+        found.broken(Promise::Actions, format!("conversation closed: {}, expected {closes}", session.closed_at.is_some()));
     }
 }

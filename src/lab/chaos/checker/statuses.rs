@@ -1,4 +1,4 @@
-//! Status events: legal steps, without a gap, up to what the document shows.
+//! Status events: legal transitions without gaps, which end in the session's status.
 
 use super::case::Case;
 use super::{Found, Promise};
@@ -11,23 +11,23 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     for seen in case.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
         let event = &seen.event;
         if event.previous != status {
-            found.broken(Promise::Statuses, format!("{}: from {}, but it was {status}", seen.id, event.previous));
+            found.broken(Promise::Statuses, format!("{}: the previous status is {}, expected {status}", seen.id, event.previous));
         }
         if let Err(illegal) = event.previous.check(event.status) {
             found.broken(Promise::Statuses, format!("{}: {illegal}", seen.id));
         }
         match case.turn(&event.turn_id) {
             Some((at, _)) if at < place => {
-                found.broken(Promise::Order, format!("status {} came after one of a later turn", seen.id));
+                found.broken(Promise::Order, format!("status event {} was published after one of a later turn", seen.id));
             }
             Some((at, _)) => place = at,
-            None => found.broken(Promise::Statuses, format!("{} is of a turn that is not in the lane", seen.id)),
+            None => found.broken(Promise::Statuses, format!("status event {} belongs to a turn that is not in the lane", seen.id)),
         }
         status = event.status;
     }
     let shown = case.session.map_or(Status::Ready, |session| session.workflow_state.status);
     if shown != status {
-        found.broken(Promise::Statuses, format!("the document shows {shown}, the last event was {status}"));
+        found.broken(Promise::Statuses, format!("the session has the status {shown}, but the last event reported {status}"));
     }
     as_recorded(case, found);
 }
@@ -39,12 +39,12 @@ fn as_recorded(case: &Case<'_>, found: &mut Found<'_>) {
         let seen = case.statuses.iter().filter(|seen| seen.event.turn_id == turn.turn_id);
         let seen: Vec<Status> = seen.filter(|seen| known.insert(&seen.id)).map(|seen| seen.event.status).collect();
         let recorded: Vec<Status> = record.statuses.iter().map(|status| status.status).collect();
-        // What a worker was about to send when it was paused comes after its turn was given up, and is not on record.
+        // A paused worker may publish a status after its turn was dead-lettered. The record does not have this status.
         if seen != recorded && !(turn.is_given_up() && seen.last() == recorded.last()) {
-            found.broken(Promise::Statuses, format!("turn {}: {seen:?} seen, {recorded:?} on record", turn.turn_id));
+            found.broken(Promise::Statuses, format!("turn {}: published {seen:?}, recorded {recorded:?}", turn.turn_id));
         }
         if seen.last().is_some_and(|last| !matches!(last, Status::Ready | Status::Cancelled)) {
-            found.broken(Promise::Statuses, format!("turn {} ended in {seen:?}", turn.turn_id));
+            found.broken(Promise::Statuses, format!("turn {} did not end in ready or cancelled: {seen:?}", turn.turn_id));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! For each promise: a faultless run is found faultless, and one that breaks the promise is found out.
+//! For each promise: the checker accepts a faultless run, and finds the violation in a run that breaks the promise.
 
 mod world;
 
@@ -168,8 +168,8 @@ fn due(facts: &mut Facts, turn: usize, shift: i64) {
 
 #[test]
 fn an_early_missing_cancelled_or_second_timer_is_found() {
-    assert_eq!(broken(timed(), |facts| due(facts, 1, 50)), [Promise::Timers], "before it was due");
-    assert_eq!(broken(timed(), |facts| due(facts, 1, -4_900)), [Promise::Timers], "due before its delay");
+    assert_eq!(broken(timed(), |facts| due(facts, 1, 50)), [Promise::Timers], "the timer took effect before it was due");
+    assert_eq!(broken(timed(), |facts| due(facts, 1, -4_900)), [Promise::Timers], "the timer was due before its delay had passed");
     let cancelled = World::new("c2", Manner::Timed)
         .turn(&[Verb::Say])
         .timer(0, Outcome::Answered)
@@ -199,7 +199,7 @@ fn an_early_missing_cancelled_or_second_timer_is_found() {
     };
     assert_eq!(broken(cancelled, pending), [Promise::Timers]);
     let closed = World::new("c2", Manner::Timed).turn(&[Verb::Bye]).facts();
-    assert_eq!(check(&closed).violations, [], "a closed conversation has no timers");
+    assert_eq!(check(&closed).violations, [], "closing the conversation cancels its timers");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Timers: armed by the last turn before them, fired once, not early.
+//! Timers: armed by the last user turn, fired once, not early, not after their cancellation.
 
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
@@ -13,7 +13,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     if case.manner() != Manner::Timed {
         return no_timers(case, found);
     }
-    // The turn whose timers are armed, if there is one.
+    // The turn whose timers are armed now.
     let mut armed: Option<&Turn<'_>> = None;
     let mut fired: HashSet<usize> = HashSet::new();
     for turn in &case.turns {
@@ -24,7 +24,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
                 fired.clear();
             }
             Of::Timer if turn.is(Outcome::Noop) => {}
-            // It cancels what is left of them.
+            // An abandoned timer turn cancels the remaining timers.
             Of::Timer if turn.is_given_up() => armed = None,
             Of::Timer => fires(case, turn, armed, &mut fired, found),
             Of::Nobody => {}
@@ -39,11 +39,11 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
 
 fn no_timers(case: &Case<'_>, found: &mut Found<'_>) {
     for turn in case.turns.iter().filter(|turn| matches!(turn.of, Of::Timer)) {
-        found.broken(Promise::Timers, format!("timer {} fired, and the agent has none", turn.turn_id));
+        found.broken(Promise::Timers, format!("timer {} fired, but the agent has no timers", turn.turn_id));
     }
 }
 
-/// A turn that closes the conversation, or was given up, arms no timers.
+/// True if the turn arms timers. A turn that closes the conversation or was dead-lettered arms none.
 fn arms(turn: &Turn<'_>) -> bool {
     let closes = turn.lines().iter().any(|line| line.verb == crate::chaos::talk::Verb::Bye);
     !closes && (turn.is(Outcome::Answered) || turn.is(Outcome::Silent))
@@ -71,24 +71,24 @@ fn fires(
         return found.broken(Promise::Timers, format!("timer {} fired after its cancellation", turn.turn_id));
     };
     if !fired.insert(number) {
-        found.broken(Promise::Timers, format!("timer {} fired again", turn.turn_id));
+        found.broken(Promise::Timers, format!("timer {} fired twice", turn.turn_id));
     }
     found.counts().timers_fired += 1;
     if let Some(begun) = armed.record.map(|record| record.started_at)
         && *due_at < begun.plus(TIMERS[number].1)
     {
-        found.broken(Promise::Timers, format!("timer {} was due too soon after its turn", turn.turn_id));
+        found.broken(Promise::Timers, format!("timer {} was due before its delay had passed", turn.turn_id));
     }
     for at in effects(case, turn) {
         if at < *due_at {
             let early = at.until(*due_at);
-            found.broken(Promise::Timers, format!("timer {} was {early:?} early", turn.turn_id));
+            found.broken(Promise::Timers, format!("timer {} took effect {early:?} early", turn.turn_id));
         }
     }
     found.findings.lateness.extend(effects(case, turn).min().map(|at| due_at.until(at)));
 }
 
-/// When the turn of a timer did something.
+/// Times of the effects of a timer's turn: its replies and calls.
 fn effects(case: &Case<'_>, turn: &Turn<'_>) -> impl Iterator<Item = Timestamp> {
     let said = case.replies.iter().filter(|reply| reply.turn_id == turn.turn_id).map(|reply| reply.at);
     let done = case.calls.iter().filter(|call| call.turn().1 == turn.turn_id).map(|call| call.at);

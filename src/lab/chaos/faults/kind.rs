@@ -1,4 +1,4 @@
-//! Every kind of fault, with its name, its weight, its duration, its harm and its victims.
+//! The kinds of faults, with name, weight, duration, harm and victim.
 
 use crate::chaos::error::ChaosError;
 use serde::{Serialize, Serializer};
@@ -6,16 +6,16 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Something that goes wrong.
+/// A fault that a run can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// SIGKILL to a worker.
     WorkerKill,
-    /// SIGSTOP to a worker, SIGCONT later: often after its leases are gone.
+    /// SIGSTOP to a worker and SIGCONT later, often after its leases have expired.
     WorkerPause,
     /// SIGKILL to all workers.
     WorkersKill,
-    /// SIGTERM to one worker after the other, each started again before the next one ends.
+    /// SIGTERM to each worker in turn. Each is restarted before the next one stops.
     WorkersRolling,
     /// SIGKILL to a scheduler.
     SchedulerKill,
@@ -23,39 +23,39 @@ pub enum Fault {
     SchedulerPause,
     /// SIGKILL to the gateway.
     GatewayKill,
-    /// An orderly restart of NATS, in a cluster of the leader.
+    /// An orderly restart of NATS; in a cluster, of the leader.
     NatsRestart,
-    /// SIGKILL to NATS, in a cluster to the leader.
+    /// SIGKILL to NATS; in a cluster, to the leader.
     NatsKill,
-    /// SIGSTOP to NATS, in a cluster to the leader; SIGCONT later.
+    /// SIGSTOP to NATS and SIGCONT later; in a cluster, to the leader.
     NatsPause,
-    /// A stream's or the consumer's leader hands over.
+    /// The leader of a stream or of the consumer steps down.
     NatsStepDown,
-    /// SIGKILL to a NATS server that does not lead.
+    /// SIGKILL to a NATS server that is not the leader.
     NatsFollowerKill,
-    /// SIGSTOP to a NATS server that does not lead, SIGCONT later.
+    /// SIGSTOP to a NATS server that is not the leader, SIGCONT later.
     NatsFollowerPause,
-    /// A NATS server cannot reach the others; clients reach it.
+    /// A NATS server cannot reach the others, but clients can reach it.
     NatsCutOff,
-    /// An orderly restart of one NATS server after the other.
+    /// An orderly restart of each NATS server in turn.
     NatsRolling,
-    /// MongoDB's primary hands over.
+    /// MongoDB's primary steps down.
     MongodbStepDown,
     /// SIGKILL to MongoDB's primary.
     MongodbKill,
-    /// SIGSTOP to MongoDB's primary, SIGCONT later: often after another one was elected.
+    /// SIGSTOP to MongoDB's primary and SIGCONT later, often after the election of another primary.
     MongodbPause,
     /// SIGKILL to a secondary.
     MongodbSecondaryKill,
     /// SIGSTOP to a secondary, SIGCONT later.
     MongodbSecondaryPause,
-    /// A member of the replica set cannot reach the others; clients reach it.
+    /// A member of the replica set cannot reach the others, but clients can reach it.
     MongodbCutOff,
-    /// An orderly restart of one member after the other.
+    /// An orderly restart of each member in turn.
     MongodbRolling,
 }
 
-/// Whom a fault hits.
+/// The victim of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
     Worker,
@@ -66,7 +66,7 @@ pub(super) enum Whom {
     Mongodb(Member),
 }
 
-/// Which of a group of servers.
+/// A choice among the servers of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Leader,
@@ -87,7 +87,7 @@ pub(super) enum Harm {
 }
 
 impl Fault {
-    /// All, with how often each comes in comparison.
+    /// All faults with their relative frequency.
     pub(super) const ALL: [(Self, u32); 22] = [
         (Self::WorkerKill, 8),
         (Self::WorkerPause, 4),
@@ -113,7 +113,7 @@ impl Fault {
         (Self::MongodbRolling, 1),
     ];
 
-    /// Its name on the command line.
+    /// The fault's name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::WorkerKill => "worker-kill",
@@ -141,7 +141,7 @@ impl Fault {
         }
     }
 
-    /// All names.
+    /// The names of all faults.
     pub fn names() -> Vec<&'static str> {
         Self::ALL.iter().map(|(fault, _)| fault.as_str()).collect()
     }
@@ -176,12 +176,12 @@ impl Fault {
         }
     }
 
-    /// True when queue or store suffer.
+    /// True if the victim is a server of NATS or MongoDB.
     pub(super) const fn hits_servers(self) -> bool {
         matches!(self.whom(), Whom::Nats(_) | Whom::Mongodb(_))
     }
 
-    /// True when it needs several servers of NATS, and proxies between the servers.
+    /// True if the fault needs several NATS servers, and proxies between the servers.
     pub const fn needs_replicas(self) -> bool {
         match self {
             Self::NatsStepDown | Self::NatsFollowerKill | Self::NatsFollowerPause | Self::NatsCutOff => true,
@@ -195,14 +195,14 @@ impl Fault {
         }
     }
 
-    /// For how long, in milliseconds; `replicated`: the other servers of NATS continue.
+    /// Duration of the fault in milliseconds. With `replicated`, the other NATS servers continue meanwhile.
     pub(super) const fn lasts(self, replicated: bool) -> Range<u64> {
         match (self.harm(), self.whom()) {
             (Harm::HandOver | Harm::Rolling, _) => 0..1,
-            // Around the six seconds of a lease: some wake up before its end, some after it.
+            // Around the six seconds of a lease: some processes resume before it expires, some after it.
             (Harm::Pause, Whom::Worker | Whom::Scheduler) => 1_000..14_000,
             (_, Whom::Mongodb(_)) => 500..8_000,
-            // Longer than NATS takes to miss a leader, or not.
+            // Some of these outages are long enough for NATS to elect another leader, some are not.
             (_, Whom::Nats(_)) if replicated => 500..12_000,
             (_, Whom::Nats(_)) => 0..4_000,
             (_, Whom::Worker | Whom::AllWorkers | Whom::Scheduler | Whom::Gateway) => 0..5_000,

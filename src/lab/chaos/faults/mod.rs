@@ -1,8 +1,8 @@
-//! The faults of a run: processes are killed and paused, servers are restarted, killed, voted out and cut off from one
-//! another. [`plans`] draws them from the seed, [`kind`] lists them, [`strike`] carries one out. A fault is skipped while its
-//! victim suffers from another one.
+//! The faults of a run. [`kind`] lists them, [`plans`] draws a sequence from the seed, [`strike`] carries out one
+//! fault. A fault is skipped while its victim suffers from another one.
 //!
-//! A run has scenes. In every second scene no server suffers, so that some recoveries wait for nothing but a worker.
+//! A run has scenes of 20 seconds. In every second scene no server suffers, so that some recoveries depend on workers
+//! alone.
 
 mod kind;
 mod plans;
@@ -21,21 +21,21 @@ use std::time::Duration;
 use tokio::sync::Mutex as Turnstile;
 use tokio::time::{Instant, sleep};
 
-/// How long a scene is.
+/// Duration of a scene.
 const SCENE: Duration = Duration::from_secs(20);
 
-/// A fault that happened.
+/// A fault that was carried out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Happened {
     /// Seconds since the first message.
     pub at_s: f64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// To whom.
+    /// The victim's name.
     pub whom: String,
 }
 
-/// Everything that can suffer.
+/// All possible victims, and the record of the faults.
 pub(super) struct Stage {
     pub(super) cast: Cast,
     pub(super) nats: Turnstile<Nats>,
@@ -86,7 +86,7 @@ impl Stage {
         self.notes().troubles.push(problem.into());
     }
 
-    /// Notes every process that has ended of its own accord, and starts it again.
+    /// Records every process that has ended unexpectedly, and restarts it.
     pub(super) async fn look_after_all(&self) {
         for actor in self.cast.all() {
             let mut process = actor.lock().await;
@@ -104,7 +104,7 @@ impl Stage {
     }
 }
 
-/// Lets faults happen until `end`. Each heals by itself in `tasks`.
+/// Carries out faults until `end`. Each is a task in `tasks`, which ends when the fault has healed.
 pub(super) async fn run(stage: &Arc<Stage>, seed: u64, among: &[Fault], end: Instant, tasks: &Tasks) {
     for plan in Plans::new(seed, among, stage.replicated, Network::can_cut()) {
         if Instant::now() + plan.gap > end {

@@ -1,4 +1,4 @@
-//! Which faults happen, when and for how long: drawn from the seed alone.
+//! The sequence of faults, with times and durations, drawn from the seed alone.
 
 use super::SCENE;
 use super::kind::{Fault, Harm};
@@ -7,28 +7,28 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 
-/// A fault as drawn.
+/// A fault in the sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) gap: Duration,
     pub(super) fault: Fault,
     pub(super) lasts: Duration,
-    /// Picks the victim.
+    /// Random number that picks the victim.
     pub(super) lot: usize,
 }
 
-/// All faults of a run, without end.
+/// Endless iterator over the faults of a run.
 pub(super) struct Plans {
     rng: StdRng,
     among: Vec<Fault>,
     replicated: bool,
-    /// How long after the beginning the last one happens.
+    /// Time of the last fault, from the beginning of the run.
     at: Duration,
 }
 
 impl Plans {
-    /// Those of `among`, all if it is empty. `replicated`: there are several NATS servers; `can_cut`: this machine can cut one
-    /// off from the others.
+    /// Draws from `among`, or from all faults if it is empty. `replicated`: there are several NATS servers. `can_cut`:
+    /// this machine can cut a server off from the others.
     pub(super) fn new(seed: u64, among: &[Fault], replicated: bool, can_cut: bool) -> Self {
         let named = |fault: &Fault| among.is_empty() || among.contains(fault);
         let all = Fault::ALL.iter().map(|(fault, _)| *fault);
@@ -37,7 +37,8 @@ impl Plans {
         Self { rng: StdRng::seed_from_u64(seed), among, replicated, at: Duration::ZERO }
     }
 
-    /// Whether a fault may happen in this scene; servers suffer in the first scene unless nothing else may.
+    /// Whether a fault may happen in this scene. Servers suffer in even scenes only, unless all possible faults hit
+    /// servers.
     fn is_possible(&self, fault: Fault, scene: u64) -> bool {
         let only_servers = self.among.iter().all(|fault| fault.hits_servers());
         self.among.contains(&fault) && (!fault.hits_servers() || scene.is_multiple_of(2) || only_servers)

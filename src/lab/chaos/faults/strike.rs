@@ -1,4 +1,4 @@
-//! One fault, from the blow until it has healed.
+//! Carries out one fault, from its beginning until it has healed.
 
 use super::Stage;
 use super::kind::{Harm, Member, Whom};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};
 use tokio::time::{Instant, sleep};
 
-/// How long a worker may take to finish its turns after SIGTERM.
+/// Time limit for a worker to finish its turns after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(30);
 
 pub(super) async fn strike(stage: &Stage, plan: Plan) {
@@ -45,7 +45,7 @@ fn free(actor: &Actor) -> Option<Victim> {
     Arc::clone(actor).try_lock_owned().ok()
 }
 
-/// A worker that suffers from no fault, if another worker can take over its turns.
+/// A worker without a fault. `None` if no other worker could take over its turns.
 fn spare_worker(stage: &Stage, lot: usize) -> Option<Victim> {
     let workers = &stage.cast.workers;
     let mut free: Vec<Victim> = workers.iter().filter_map(free).collect();
@@ -100,7 +100,7 @@ async fn restart_workers(stage: &Stage, plan: Plan) {
     }
 }
 
-/// Hits a server of a group, unless the group suffers already.
+/// Hits a server of a group, unless the group already suffers from another fault.
 async fn group<G: Group>(stage: &Stage, plan: Plan, group: &Turnstile<G>, whom: Member) {
     let Ok(mut group) = group.try_lock() else { return };
     let Ok(leader) = group.leader(plan.lot).await else { return };
@@ -110,7 +110,7 @@ async fn group<G: Group>(stage: &Stage, plan: Plan, group: &Turnstile<G>, whom: 
     } else if let Some(victim) = victim(whom, leader, group.members().count(), plan.lot) {
         one(stage, plan, &mut *group, victim, leader).await;
     }
-    // Before the next one suffers, so that most of them are always there.
+    // Waits until the group is complete before the next fault, so that a majority of the servers is always available.
     if let Err(error) = group.is_whole().await {
         stage.trouble(error.to_string());
     }

@@ -1,4 +1,4 @@
-//! Servers of a kind that hold the same data and agree on a leader.
+//! Servers of one kind that replicate the same data and elect a leader.
 
 use super::network::Network;
 use crate::chaos::error::ChaosError;
@@ -6,17 +6,17 @@ use crate::chaos::process::Process;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server may take to end when it is asked to.
+/// Time limit for a server to stop after SIGTERM.
 const ORDERLY: Duration = Duration::from_secs(15);
 
 /// One server.
 pub(super) struct Member {
     pub(super) process: Process,
-    /// Where it serves clients.
+    /// Port for clients.
     pub(super) port: u16,
 }
 
-/// All servers of a group, with the network between them if a run may cut it.
+/// All servers of a group, and the network between them if the run can cut it.
 pub(in crate::chaos) struct Members {
     pub(super) all: Vec<Member>,
     pub(super) network: Option<Arc<Network>>,
@@ -28,24 +28,24 @@ impl Members {
     }
 
     pub(in crate::chaos) fn name(&self, member: usize) -> &str {
-        self.all.get(member).map_or("nobody", |member| member.process.name())
+        self.all.get(member).map_or("unknown", |member| member.process.name())
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub(in crate::chaos) async fn kill(&mut self, member: usize) {
         if let Some(member) = self.all.get_mut(member) {
             member.process.kill().await;
         }
     }
 
-    /// SIGTERM, and SIGKILL when that takes too long.
+    /// Sends SIGTERM, and SIGKILL after a time limit.
     pub(in crate::chaos) async fn stop(&mut self, member: usize) {
         if let Some(member) = self.all.get_mut(member) {
             member.process.terminate(ORDERLY).await;
         }
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP.
     pub(in crate::chaos) fn pause(&self, member: usize) {
         if let Some(member) = self.all.get(member) {
             member.process.pause();
@@ -59,7 +59,7 @@ impl Members {
         }
     }
 
-    /// Starts, resumes or connects a member again. It listens on return.
+    /// Restarts, resumes or reconnects a member. On return it listens on its port.
     pub(in crate::chaos) async fn go_on(&mut self, member: usize) -> Result<(), ChaosError> {
         if let Some(network) = &self.network {
             network.heal();
@@ -73,16 +73,17 @@ impl Members {
     }
 }
 
-/// The operations that the faults need.
+/// Operations that the faults need from a group of servers.
 pub(in crate::chaos) trait Group: Send {
     fn members(&mut self) -> &mut Members;
 
-    /// Waits for a leader. `lot` picks one of several things that can be led.
+    /// Waits for a leader and returns its index. `lot` picks one if the group has several leaders, such as one for each
+    /// stream.
     fn leader(&self, lot: usize) -> impl Future<Output = Result<usize, ChaosError>> + Send;
 
-    /// Has the leader hand over to another member.
+    /// Makes the leader step down.
     fn hand_over(&self, lot: usize) -> impl Future<Output = ()> + Send;
 
-    /// Waits until every member takes part and is up to date.
+    /// Waits until every member is available and up to date.
     fn is_whole(&mut self) -> impl Future<Output = Result<(), ChaosError>> + Send;
 }

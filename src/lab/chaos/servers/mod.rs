@@ -1,5 +1,5 @@
-//! NATS and MongoDB of a run: found, started, taken down. [`members`] holds the servers of one kind, [`network`] the
-//! connections between them, which a run can cut.
+//! NATS and MongoDB of a run: [`nats`] and [`mongo`] start them and control them as groups of [`members`]. [`monitors`]
+//! reads the health of NATS servers. [`network`] carries the connections between the members, which a run can cut.
 
 mod members;
 mod mongo;
@@ -16,7 +16,7 @@ use super::error::ChaosError;
 use base::config::Environment;
 use std::path::{Path, PathBuf};
 
-/// The programs.
+/// Paths of the servers' programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// `nats-server`.
@@ -26,7 +26,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The named programs, else those found by environment variable, else from the path, else from `target/servers`.
+    /// Finds both programs: the given path, else the path in the environment variable, else on the PATH, else in
+    /// `target/servers`.
     pub fn find(nats_server: Option<PathBuf>, mongod: Option<PathBuf>, env: &Environment) -> Result<Self, ChaosError> {
         Ok(Self {
             nats_server: find("nats-server", "NATS_SERVER_BIN", nats_server, env)?,
@@ -48,13 +49,13 @@ fn find(
     let on_path = std::env::split_paths(env.get("PATH").unwrap_or_default())
         .map(|folder| folder.join(program))
         .find(|path| path.is_file());
-    // Next to the program itself, in case it runs from the source tree's target folder.
+    // `../servers` of this program, in case it runs from the target folder of the source tree.
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("servers")));
     let folders = [Some(PathBuf::from("target/servers")), beside];
     let installed = || folders.iter().flatten().find_map(|folder| pinned(folder, program));
     on_path.or_else(installed).ok_or_else(|| ChaosError::Missing {
         program,
-        looked: format!("in {variable}, on the path, and in target/servers"),
+        looked: format!("in {variable}, on the PATH or in target/servers"),
     })
 }
 
@@ -71,7 +72,7 @@ mod tests {
     fn a_program_that_is_not_there_is_named_with_what_to_do() {
         let env: Environment = [("PATH", "/nowhere"), ("MONGOD_BIN", "/nowhere/mongod")].into_iter().collect();
         let error = find("mongod", "MONGOD_BIN", None, &env).unwrap_err();
-        assert_eq!(error.to_string(), "there is no `mongod`; looked for it at /nowhere/mongod");
+        assert_eq!(error.to_string(), "`mongod` not found at /nowhere/mongod");
         assert!(error.hint().contains("--mongod"));
         assert!(find("no-such-server", "NO_SUCH", None, &env).unwrap_err().to_string().contains("target/servers"));
     }

@@ -1,4 +1,4 @@
-//! MongoDB of a run: a replica set.
+//! The MongoDB replica set of a run.
 
 use super::members::{Group, Member, Members};
 use super::network::Network;
@@ -14,21 +14,21 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the members may take to agree on a primary, and to catch up with it.
+/// Time limit for the election of a primary, and for the members to catch up with it.
 const ELECTION: Duration = Duration::from_secs(60);
-/// How long a member may take to answer.
+/// Time limit for a command.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The replica set, and the run's own client of it.
+/// The replica set, with a client for the run's own commands.
 pub(in crate::chaos) struct Mongo {
     members: Members,
-    /// Where members and clients find each member: the proxy, if there is one.
+    /// Address of each member for other members and clients: the proxy, if the network can be cut.
     hosts: Vec<String>,
     client: Client,
 }
 
 impl Mongo {
-    /// Starts `count` members and waits until they have a primary. With `cuttable` they reach each other by proxies.
+    /// Starts `count` members and waits for a primary. With `cuttable`, all connections go through proxies.
     pub(in crate::chaos) async fn start(
         ground: &Ground,
         program: &Path,
@@ -51,8 +51,8 @@ impl Mongo {
         for place in 0..count {
             members.go_on(place).await?;
         }
-        initiate(&hosts).await.map_err(|error| ChaosError::failed("the replica set cannot be made", error))?;
-        let client = client(&uri(&hosts)).await.map_err(|error| ChaosError::failed("MongoDB", error))?;
+        initiate(&hosts).await.map_err(|error| ChaosError::failed("cannot create the replica set", error))?;
+        let client = client(&uri(&hosts)).await.map_err(|error| ChaosError::failed("cannot connect to MongoDB", error))?;
         let mut mongo = Self { members, hosts, client };
         mongo.leader(0).await?;
         mongo.is_whole().await?;
@@ -69,10 +69,10 @@ impl Mongo {
     }
 
     async fn ask(&self, command: Document) -> Result<Document, String> {
-        // A paused primary does not answer, but is not gone either.
+        // A paused primary does not respond, but its connections stay open.
         match timeout(ANSWER, self.client.database("admin").run_command(command).into_future()).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err("no answer".to_owned()),
+            Err(_) => Err("timed out".to_owned()),
         }
     }
 
@@ -107,7 +107,7 @@ impl Group for Mongo {
 
     async fn hand_over(&self, _lot: usize) {
         let command = doc! {"replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 3};
-        // MongoDB refuses when no secondary can take over: then there is no fault either.
+        // MongoDB refuses if no secondary can take over. Then this fault has no effect.
         let _ = self.client.database("admin").run_command(command).await;
     }
 
@@ -129,7 +129,7 @@ fn members_of(status: &Document) -> impl Iterator<Item = &Document> {
     status.get_array("members").into_iter().flatten().filter_map(bson::Bson::as_document)
 }
 
-/// One primary, and secondaries.
+/// True if there is one primary and all other members are secondaries.
 fn is_whole(status: &Document) -> bool {
     let count = |wanted: &[i32]| {
         members_of(status).filter(|member| member.get_i32("state").is_ok_and(|state| wanted.contains(&state))).count()
@@ -145,7 +145,7 @@ fn member(ground: &Ground, program: &Path, number: usize) -> Result<Member, Chao
     let (name, port) = (format!("mongod-{number}"), free_port()?);
     let path = ground.path().join(&name);
     std::fs::create_dir(&path).map_err(error::file(&path))?;
-    // A primary that is asked to end waits for so long, since clients might still have something to ask.
+    // By default a primary waits 15 seconds for its clients before it shuts down.
     let args = format!(
         "--replSet chaos --port {port} --bind_ip 127.0.0.1 --nounixsocket --wiredTigerCacheSizeGB 0.25 --oplogSize 128 \
          --quiet --setParameter diagnosticDataCollectionEnabled=false \
@@ -166,7 +166,8 @@ async fn client(uri: &str) -> mongodb::error::Result<Client> {
     Client::with_options(options)
 }
 
-/// A primary that is gone is missed after three seconds, not after the usual ten: more faults fit into a run.
+/// Initiates the replica set. It elects a new primary after three seconds without the old one, not after the default of
+/// ten, so that more faults fit into a run.
 async fn initiate(hosts: &[String]) -> mongodb::error::Result<()> {
     let first = client(&format!("mongodb://{}/?directConnection=true", hosts[0])).await?;
     let members = hosts.iter().enumerate();

@@ -1,4 +1,4 @@
-//! The monitoring ports of the servers of NATS: their health, and the state of their streams.
+//! The monitoring ports of the NATS servers: health, and the state of their streams.
 
 use crate::chaos::error::ChaosError;
 use base::http_client;
@@ -6,26 +6,26 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a server may take to answer.
+/// Time limit for a request.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The ports, in the order of the servers.
+/// Monitoring ports in the order of the servers, and an HTTP client.
 pub(super) struct Monitors {
     ports: Vec<u16>,
     client: reqwest::Client,
 }
 
-/// How many messages each stream has, and where it ends.
+/// Number of messages and last sequence of each stream.
 type Streams = BTreeMap<String, (u64, u64)>;
 
 impl Monitors {
     pub(super) fn new(ports: Vec<u16>) -> Result<Self, ChaosError> {
         let client = http_client::builder().no_proxy().timeout(ANSWER).build();
-        let client = client.map_err(|error| ChaosError::failed("an HTTP client", error))?;
+        let client = client.map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
         Ok(Self { ports, client })
     }
 
-    /// A server that is not healthy, and why.
+    /// Returns an unhealthy server and its problem.
     pub(super) async fn ill(&self) -> Option<(usize, String)> {
         for (member, port) in self.ports.iter().enumerate() {
             let problem = match self.client.get(format!("http://127.0.0.1:{port}/healthz")).send().await {
@@ -38,7 +38,7 @@ impl Monitors {
         None
     }
 
-    /// A server whose streams are not those of most servers, and how they differ.
+    /// Returns a server whose streams differ from those of most servers, and the difference.
     pub(super) async fn disagreeing(&self) -> Option<(usize, String)> {
         let mut all = Vec::new();
         for port in &self.ports {
@@ -61,7 +61,7 @@ fn streams(answer: &Value) -> Streams {
     all.map(|stream| (name(stream), (number(stream, "messages"), number(stream, "last_seq")))).collect()
 }
 
-/// The first whose answer fewer servers give than another one.
+/// Index of the first server without a response, or whose state fewer servers share than another state.
 fn odd_one(all: &[Option<Streams>]) -> Option<usize> {
     let votes = |answer: &Option<Streams>| all.iter().filter(|other| *other == answer).count();
     let most = all.iter().map(votes).max()?;
@@ -83,6 +83,6 @@ mod tests {
         assert_eq!(odd_one(&[answer(0), answer(0), answer(0)]), None);
         assert_eq!(odd_one(&[answer(0), answer(12), answer(0)]), Some(1));
         assert_eq!(odd_one(&[answer(0), answer(0), None]), Some(2));
-        assert_eq!(odd_one(&[answer(1), answer(2), answer(3)]), Some(0), "nobody agrees with anybody");
+        assert_eq!(odd_one(&[answer(1), answer(2), answer(3)]), Some(0), "all servers differ");
     }
 }

@@ -1,4 +1,5 @@
-//! NATS of a run: one server that syncs before it acknowledges, or a cluster whose streams are on every server.
+//! The NATS servers of a run: one server that syncs before it acknowledges, or a cluster in which every server has
+//! every stream.
 
 use super::members::{Group, Member, Members};
 use super::monitors::Monitors;
@@ -12,21 +13,22 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the servers may take to agree on a leader.
+/// Time limit for the election of a leader.
 const ELECTION: Duration = Duration::from_secs(60);
-/// How long a server may take to be healthy again, and to have the same messages as the others once nothing is published.
+/// Time limits: for a server to become healthy, and for all servers to have the same messages when nothing is
+/// published.
 const HEALING: Duration = Duration::from_secs(30);
 const AGREEMENT: Duration = Duration::from_secs(15);
-/// The restarts for that before the run fails.
+/// Number of restarts of lagging servers before the run fails.
 const MENDS: usize = 3;
-/// How long a server may take to answer.
+/// Time limit for a request.
 const ANSWER: Duration = Duration::from_secs(2);
-/// As in CONTRACT.md, for the default namespace.
+// Names of streams and consumer in the default namespace.
 const JOBS: &str = "TW_JOBS";
 const OUT: &str = "TW_OUT";
 const WORKERS: &str = "workers";
 
-/// The servers of NATS.
+/// The NATS servers of a run.
 pub(in crate::chaos) struct Nats {
     members: Members,
     monitors: Monitors,
@@ -38,12 +40,12 @@ struct Ports {
     clients: u16,
     monitor: u16,
     routes: u16,
-    /// The proxy in front of `routes`.
+    /// Port of the proxy in front of `routes`.
     advertised: u16,
 }
 
 impl Nats {
-    /// Starts `count` servers.
+    /// Starts `count` servers and waits until all are healthy.
     pub(in crate::chaos) async fn start(
         ground: &Ground,
         program: &Path,
@@ -79,24 +81,24 @@ impl Nats {
         Ok(nats)
     }
 
-    /// All servers, as `nats.url` has them.
+    /// The addresses of all servers, in the format of the setting `nats.url`.
     pub(in crate::chaos) fn url(&self) -> String {
         let urls: Vec<String> = self.members.all.iter().map(url).collect();
         urls.join(",")
     }
 
-    /// Waits until every server has the same messages in its streams, for readers that any of them may serve.
+    /// Waits until all servers have the same messages in their streams, because any of them may serve a reader.
     pub(in crate::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
         self.mend(AGREEMENT, async |monitors| monitors.disagreeing().await).await
     }
 
-    /// Replicas that did not catch up until their server was restarted.
+    /// Number of servers that caught up only after a restart.
     pub(in crate::chaos) fn mended(&self) -> u64 {
         self.mended
     }
 
-    /// Waits until `amiss` finds nothing. A replica may stop following its leader for good, which is a defect of the server: then
-    /// it is restarted, as its operator would do.
+    /// Waits until `amiss` finds no problem. A replica may permanently stop following its leader, a defect of the
+    /// server. Then the run restarts that server, as its operator would.
     async fn mend(
         &mut self,
         limit: Duration,
@@ -126,7 +128,7 @@ impl Nats {
         Err(ChaosError::failed("a NATS server does not catch up", problem))
     }
 
-    /// The name of the server that leads, as the first server says that knows one.
+    /// Name of the leader, from the first server that knows it.
     async fn leader_name(&self, lot: usize) -> Option<String> {
         for member in &self.members.all {
             let asked = async { leader_of(&connected(member).await?, lot).await };
@@ -146,11 +148,12 @@ fn url(member: &Member) -> String {
     format!("nats://127.0.0.1:{}", member.port)
 }
 
-/// Pings are frequent, so that servers and clients soon miss a connection that a fault has silenced.
+/// The configuration file of one server. Frequent pings let servers and clients quickly detect a connection that a
+/// fault has silenced.
 fn configuration(ports: &[Ports], place: usize, name: &str, store: &Path) -> String {
     let Ports { clients, monitor, routes, advertised } = &ports[place];
     let alone = ports.len() == 1;
-    // Three copies stand for the sync.
+    // In a cluster, three copies replace the sync to disk.
     let sync = if alone { "  sync_interval: always\n" } else { "" };
     let mut text = format!(
         "server_name: {name}\nlisten: 127.0.0.1:{clients}\nhttp: 127.0.0.1:{monitor}\nping_interval: 2\nping_max: 2\n\
@@ -170,7 +173,7 @@ fn configuration(ports: &[Ports], place: usize, name: &str, store: &Path) -> Str
     text
 }
 
-/// The leader of the jobs, of their consumer or of the events.
+/// The leader of the jobs stream, of its consumer or of the events stream; `lot` picks one.
 async fn leader_of(context: &Context, lot: usize) -> Option<String> {
     let stream = context.get_stream(if lot % 3 == 2 { OUT } else { JOBS }).await.ok()?;
     let group = match lot % 3 {
@@ -198,7 +201,7 @@ impl Group for Nats {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        Err(ChaosError::failed("NATS has no leader", format!("none was elected within {} s", ELECTION.as_secs())))
+        Err(ChaosError::failed("NATS has no leader", format!("no leader was elected within {} s", ELECTION.as_secs())))
     }
 
     async fn hand_over(&self, lot: usize) {
@@ -210,7 +213,7 @@ impl Group for Nats {
         for member in &self.members.all {
             let asked =
                 async { connected(member).await?.request::<_, _, serde_json::Value>(subject.clone(), &()).await.ok() };
-            // A refusal is no fault.
+            // If the server refuses, this fault has no effect.
             if let Ok(Some(_)) = timeout(ANSWER, asked).await {
                 return;
             }

@@ -1,8 +1,9 @@
-//! The network between the members of a group of servers: a TCP proxy in front of each member, so that a run can cut a
-//! member off from the others without any rights on the machine.
+//! The network between the members of a group of servers: a TCP proxy in front of each member. It allows a run to cut a
+//! member off from the others without special rights on the machine.
 //!
-//! Clients may connect through the same proxies, and a cut does not concern them. Which process made a connection is in
-//! `/proc`, so a cut needs Linux. A cut holds back every byte and closes nothing, as a network does that loses packets.
+//! Clients may connect through the same proxies; a cut does not affect them. The proxy finds the process of a
+//! connection in `/proc`, so a cut needs Linux. A cut holds back all bytes and closes no connection, like a network
+//! that loses packets.
 
 use crate::chaos::error::ChaosError;
 use base::tasks::{OnPanic, Tasks};
@@ -13,18 +14,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes that a proxy reads at a time.
+/// Maximum of bytes that a proxy reads at a time.
 const PIECE: usize = 16 * 1024;
 
-/// The proxies of one group, and who is cut off.
+/// The proxies of one group, and the member that is cut off.
 pub(in crate::chaos) struct Network {
-    /// The process id of each member; 0 when it does not run.
+    /// Process id of each member; 0 if it does not run.
     pids: Vec<AtomicU32>,
     cut: watch::Sender<Option<usize>>,
     tasks: Tasks,
 }
 
-/// One direction between two members; `from` is `None` for a client.
+/// A connection to a member. `from` is `None` for a client.
 #[derive(Clone, Copy)]
 struct Way {
     from: Option<usize>,
@@ -43,12 +44,12 @@ impl Network {
         Arc::new(Self { pids, cut: watch::Sender::new(None), tasks: Tasks::child_of(&tasks.stop_token()) })
     }
 
-    /// Whether this machine shows which process made a connection.
+    /// Whether this machine shows which process owns a connection.
     pub(in crate::chaos) fn can_cut() -> bool {
         Path::new("/proc/self/net/tcp").exists()
     }
 
-    /// A member runs as this process from now on.
+    /// Records the process id of a member.
     pub(super) fn runs(&self, member: usize, pid: Option<u32>) {
         if let Some(known) = self.pids.get(member) {
             known.store(pid.unwrap_or(0), Ordering::SeqCst);
@@ -60,14 +61,14 @@ impl Network {
         self.cut.send_replace(Some(member));
     }
 
-    /// The held bytes arrive, and everyone can reach everyone.
+    /// Ends the cut. The proxies deliver the held bytes.
     pub(super) fn heal(&self) {
         self.cut.send_replace(None);
     }
 
-    /// Listens in front of a member that serves on `target`. Returns the port.
+    /// Starts a proxy for the member that listens on `target`. Returns the proxy's port.
     pub(super) async fn listen(self: &Arc<Self>, to: usize, target: u16) -> Result<u16, ChaosError> {
-        let failed = |error| ChaosError::failed("a proxy between servers", error);
+        let failed = |error| ChaosError::failed("cannot start a proxy between servers", error);
         let port = crate::chaos::process::free_port()?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(failed)?;
         let (network, stop) = (Arc::clone(self), self.tasks.stop_token());
@@ -92,7 +93,7 @@ impl Network {
         Ok(port)
     }
 
-    /// Carries bytes both ways until one side ends.
+    /// Carries bytes in both directions until one side closes.
     async fn carry(&self, mut from: TcpStream, target: u16, way: Way) {
         self.passes(way).await;
         let Ok(mut to) = TcpStream::connect(("127.0.0.1", target)).await else { return };
@@ -115,15 +116,15 @@ impl Network {
         self.passes(way).await;
     }
 
-    /// Returns when nothing is cut on this way.
+    /// Waits until this connection is not cut.
     async fn passes(&self, way: Way) {
         if way.from.is_some() {
-            // The sender is in `self`, so the wait ends only with the condition.
+            // `self` owns the sender, so the wait can only end with the condition.
             let _ = self.cut.subscribe().wait_for(|cut| !way.is_cut(*cut)).await;
         }
     }
 
-    /// The member whose process has the socket on `port` that is connected to `listener`.
+    /// The member whose process owns the socket on `port` that is connected to `listener`.
     fn member_at(&self, port: u16, listener: u16) -> Option<usize> {
         let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
         let inode = inode(&table, port, listener)?;
@@ -176,7 +177,7 @@ mod tests {
         let (tasks, server) = (Tasks::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let target = server.local_addr().unwrap().port();
         let network = Network::new(2, &tasks);
-        // This process is member 1, then no member: a client.
+        // This process first counts as member 1, then as a client.
         network.runs(1, Some(std::process::id()));
         let port = network.listen(0, target).await.unwrap();
         let mut member = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -192,7 +193,7 @@ mod tests {
         of_client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"free");
         let held = timeout(Duration::from_millis(100), of_member.read(&mut got)).await;
-        assert!(held.is_err(), "nothing arrives while it is cut off");
+        assert!(held.is_err(), "no bytes arrive while the member is cut off");
         network.heal();
         of_member.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"held");

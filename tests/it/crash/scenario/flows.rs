@@ -8,7 +8,7 @@ use std::time::Duration;
 use types::job::Command;
 use types::session::{Session, Status};
 
-/// A workflow within a turn, with three model calls at once.
+/// A workflow within a turn, with three concurrent model calls.
 pub fn flow() -> Scenario {
     let model = |asked: &Asked| match asked.schema.as_str() {
         "" => Answer::Content("可行".into()),
@@ -17,7 +17,7 @@ pub fn flow() -> Scenario {
     Scenario::new("flow", model).wave(vec![says("m-1", "分析一下")])
 }
 
-/// A model that answers task agents so that the inner loop of `research_workflow` goes round twice, and the outer one once.
+/// A model for `research_workflow`: two rounds of the inner loop, one of the outer.
 fn researches(asked: &Asked) -> Answer {
     let text = match asked.user.as_str() {
         user if user.contains("当前迭代: 1") => "资料甲",
@@ -33,25 +33,25 @@ fn runs(workflow_id: &str) -> Message {
     ("r1", job)
 }
 
-/// A workflow of loops and branches in a lane of its own.
+/// A run with loops and branches in its own lane.
 pub fn run() -> Scenario {
     Scenario::new("run", researches).wave(vec![runs("research_workflow")])
 }
 
-/// A workflow in a lane of its own for a session, whose history it enters.
+/// A run in its own lane for a session, whose history gets the output.
 pub fn session_run() -> Scenario {
     let model = |asked: &Asked| if asked.schema.is_empty() { Answer::Content("可行".into()) } else { echo(asked) };
     let run = json!({"type": "run", "session_id": "r1", "job_id": "r1", "workflow_id": "smart_router", "query": "你好",
                      "origin_session": "s1", "channel": "web"});
     let remembered = |session: &Session| {
-        // The model's answers differ in what stands after the first word.
+        // The model varies all words after the first one.
         let words = session.history.iter().filter(|entry| entry.turn_id == "resume-r1").map(|entry| &entry.text);
         words.map(|text| text.split(' ').next().unwrap_or_default()).eq(["你好", "可行"])
     };
     Scenario::new("session run", model).after_greeting().wave(vec![("r1", run)]).ending(remembered)
 }
 
-/// A model that plans, misses something, and plans again.
+/// A model that plans, finds an error, and plans again.
 fn plans(asked: &Asked) -> Answer {
     let step = |agent: &str| json!([{"step": 1, "agent": agent, "question": "怎么样？"}]);
     match asked.schema.as_str() {
@@ -62,12 +62,12 @@ fn plans(asked: &Asked) -> Answer {
     }
 }
 
-/// A workflow that plans for itself, on its longest way.
+/// A workflow with model-made plans, on its longest path.
 pub fn dynamic_run() -> Scenario {
     Scenario::new("dynamic run", plans).wave(vec![runs("dynamic_ops")])
 }
 
-/// One that an operator cancels while it may still run.
+/// A run that an operator cancels while it may be in progress.
 pub fn cancelled_run() -> Scenario {
     let cancel =
         json!({"type": "control", "session_id": "r1", "job_id": "c-1", "command": Command::Cancel, "by": "op"});
@@ -75,10 +75,10 @@ pub fn cancelled_run() -> Scenario {
     scenario.wave(vec![runs("research_workflow"), ("r1", cancel)])
 }
 
-/// A flow whose model refuses one of its calls once: the agent goes on without it.
+/// A flow whose model refuses one call once; the agent continues without that branch.
 pub fn refused_flow() -> Scenario {
     let model = |asked: &Asked| match asked.schema.as_str() {
-        // As the last one, so that the other branches have said all that they say.
+        // Refuses the last call, so that the other branches have published all their events.
         "" if asked.index <= 3 && asked.idempotency_key.contains("/technical/") => {
             Answer::After(Duration::from_millis(50), Box::new(Answer::status(418, "scripted")))
         }
@@ -86,12 +86,12 @@ pub fn refused_flow() -> Scenario {
         _ if asked.system.contains("scripted") => decided(asked, answer("分析不了")),
         _ => decided(asked, acts("processing", "FLOW", "parallel_analysis", &json!({}))),
     };
-    // Which branches were ended by the one that failed depends on who ran it: so does what is told of them.
+    // Which branches the failure interrupts depends on timing, and so do their events.
     let scenario = Scenario { same: false, learns: true, ..Scenario::new("refused flow", model) };
     scenario.wave(vec![says("m-1", "分析一下")])
 }
 
-/// A flow that panics: the turn is cancelled, on top of what it has said already.
+/// A flow that panics: the turn is cancelled after it has published replies.
 pub fn panicking_flow() -> Scenario {
     let model = |asked: &Asked| match asked.user.as_str() {
         "分析一下" => decided(asked, acts("processing", "FLOW", "broken", &json!({}))),
@@ -119,7 +119,7 @@ fn asking(name: &'static str) -> Scenario {
     })
 }
 
-/// A flow that asks twice, and is answered.
+/// A flow that asks two questions and gets answers.
 pub fn answered_flow() -> Scenario {
     asking("answered flow")
         .wave(vec![says("m-1", "退货")])
@@ -127,7 +127,7 @@ pub fn answered_flow() -> Scenario {
         .wave(vec![says("m-3", "退款")])
 }
 
-/// The same as a stage of a workflow, whose run waits.
+/// The same flow as a stage of a workflow, so that its run waits.
 pub fn answered_run() -> Scenario {
     asking("answered run")
         .wave(vec![says("m-1", "售后")])
@@ -135,7 +135,7 @@ pub fn answered_run() -> Scenario {
         .wave(vec![says("m-3", "退款")])
 }
 
-/// A run that waits, which the user leaves, and one that an operator ends.
+/// A waiting run that the user leaves, and one that an operator cancels.
 pub fn left_run() -> Scenario {
     let scenario = asking("left run").wave(vec![says("m-1", "售后")]).wave(vec![says("m-2", "取消")]);
     scenario.wave(vec![says("m-3", "售后")]).wave(vec![control("c-1", Command::Release)])

@@ -1,5 +1,5 @@
-//! What is tried at every point: agents, messages, and a model and an API that answer by what they are asked, so that
-//! whoever repeats a turn gets the same answers.
+//! The scenarios: agents, messages, and a model and an API whose responses depend on the request only, so that a
+//! repeated turn gets the same responses.
 
 mod flows;
 mod turns;
@@ -14,31 +14,31 @@ use std::time::Duration;
 use types::job::Command;
 use types::session::{Session, Status};
 
-/// What one message is.
+/// Session id and job of a message.
 pub type Message = (&'static str, Value);
 
-/// One course of events.
+/// A sequence of messages and its expected result.
 #[derive(Clone)]
 pub struct Scenario {
     pub name: &'static str,
     pub agent: Value,
     pub workflows: Vec<Value>,
     pub model: fn(&Asked) -> Answer,
-    /// Handled before any fault.
+    /// Messages that are processed before any fault.
     pub before: Vec<Message>,
-    /// Each wave is sent when the one before it has been handled, or at the fault.
+    /// Each wave is sent when the previous one has been processed, or when a fault strikes.
     pub waves: Vec<Vec<Message>>,
-    /// A scheduler runs as well.
+    /// Whether a scheduler runs.
     pub timers: bool,
     pub max_attempts: u32,
-    /// Who wakes up from a pause learns that its leases are lost, and the pauses are none that strike between a worker's
-    /// look at its lease and what it publishes: of a turn that was given up nothing keeps that back.
+    /// A process that resumes from a pause learns that its leases are lost. Pauses between a worker's lease check and
+    /// its publication are excluded: no check can hold back the events of a turn that was dead-lettered meanwhile.
     pub learns: bool,
-    /// Reads lag behind writes as far as they may.
+    /// Reads are as stale as the contracts permit.
     pub lags: bool,
-    /// Whatever happens, every conversation ends up as it does undisturbed.
+    /// Every conversation has the same result as without faults.
     pub same: bool,
-    /// How session s1 has to end.
+    /// Whether the final state of session s1 is correct.
     pub end: fn(&Session) -> bool,
 }
 
@@ -86,7 +86,7 @@ fn agent(fields: Value) -> Value {
     sales_with(&fields)
 }
 
-/// A message of the user in s1.
+/// A user message in s1.
 fn says(job_id: &str, text: &str) -> Message {
     says_in("s1", job_id, text)
 }
@@ -101,7 +101,7 @@ fn control(job_id: &str, command: Command) -> Message {
     ("s1", json!({"type": "control", "session_id": "s1", "job_id": job_id, "command": command, "by": "op"}))
 }
 
-/// The decision alone, or with a plan that greets.
+/// The decision alone, or with a plan and a greeting.
 fn decided(asked: &Asked, decision: Value) -> Answer {
     Answer::json(&if asked.schema == "plan_and_decision" {
         plan(json!("您好，我是小智"), &decision)
@@ -110,12 +110,12 @@ fn decided(asked: &Asked, decision: Value) -> Answer {
     })
 }
 
-/// Answers every message with itself.
+/// Replies to every message with its own text.
 fn echo(asked: &Asked) -> Answer {
     decided(asked, answer(&format!("{}!", asked.user)))
 }
 
-/// What the API answers.
+/// Responses of the API.
 pub fn api(path: &str, _body: &Value) -> (u16, Value, Duration) {
     let answer = match path {
         path if path.starts_with("/orders/") => json!({"status": "shipped"}),

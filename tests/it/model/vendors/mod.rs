@@ -1,6 +1,6 @@
-//! Exchanges with the servers that people use, in the form that their makers document. Each folder is a vendor: `settings.toml`
-//! has the settings that docs/models.md gives for it, each `.http` file is a conversation (see [`Recording`]). A server on a local
-//! port takes nothing but the recorded requests, in order, and answers byte for byte what the vendor sends.
+//! Exchanges with the servers of well-known vendors, in the documented form. Each folder is a vendor: `settings.toml`
+//! has the settings that docs/models.md recommends, each `.http` file is a conversation (see [`Recording`]). A server
+//! on a local port accepts only the recorded requests, in order, and sends exactly the vendor's bytes.
 
 mod recording;
 mod vendor;
@@ -33,7 +33,7 @@ fn recordings() -> Vec<(String, String)> {
     found.collect()
 }
 
-/// What every recording begins with.
+/// The first request of every recording.
 fn question(tools: bool, structured: bool) -> ModelRequest {
     let object = |property: &str| {
         let text = json!({"type": "string"});
@@ -61,7 +61,7 @@ fn question(tools: bool, structured: bool) -> ModelRequest {
     request
 }
 
-/// The next question of a conversation: with the answer, and the results of its calls.
+/// The next request of a conversation, with the response and the results of its calls.
 fn following(request: &ModelRequest, reply: &ModelReply) -> ModelRequest {
     let mut messages = request.messages.to_vec();
     let said = PromptMessage::assistant(&*reply.content, reply.tool_calls.clone());
@@ -79,7 +79,7 @@ async fn ask(model: &Arc<dyn Model>, request: ModelRequest, in_pieces: bool) -> 
     let read = async {
         let mut shown = String::new();
         while let Some(Piece { content, anew }) = pieces.next().await {
-            assert!(!anew, "one answer, one stream");
+            assert!(!anew, "a response must not restart");
             shown.push_str(&content);
         }
         shown
@@ -87,12 +87,12 @@ async fn ask(model: &Arc<dyn Model>, request: ModelRequest, in_pieces: bool) -> 
     let (reply, shown) = tokio::join!(model.stream(request, sink), read);
     if let Ok(reply) = &reply {
         let whole = shown.is_empty();
-        assert!(whole || shown == reply.content, "its reader has seen `{shown}` of `{}`", reply.content);
+        assert!(whole || shown == reply.content, "the reader has seen `{shown}` of `{}`", reply.content);
     }
     reply
 }
 
-/// Has the conversation of a recording; its replies.
+/// Holds the conversation of a recording. Returns the replies.
 async fn converse(model: &Arc<dyn Model>, recording: &Recording) -> Vec<Reply> {
     let first = &recording.exchanges[0].request.body;
     let in_pieces = first["stream"] == true;
@@ -126,14 +126,14 @@ async fn every_recorded_conversation_is_held_as_the_vendor_wants_it() {
     }
     for (name, kind) in recordings {
         let recording = Recording::read(&folder().join(&name).join(format!("{kind}.http")));
-        // As the vendor's own pieces of the network, and cut anywhere.
+        // With the chunks of the vendor, and with chunks of 61 bytes that cut anywhere.
         for size in [usize::MAX, 61] {
             let vendor = Vendor::start(&name, &recording, size).await;
             let replies = converse(&vendor.model(), &recording).await;
             vendor.is_content(&format!("{name}/{kind}"));
             assert_eq!(replies.len(), recording.replies.len(), "{name}/{kind}: {replies:?}");
             for (reply, expected) in replies.iter().zip(&recording.replies) {
-                assert!(reply.is(expected), "{name}/{kind}: {reply:?}, but should be {expected:?}");
+                assert!(reply.is(expected), "{name}/{kind}: {reply:?}, expected {expected:?}");
             }
         }
     }
@@ -144,7 +144,7 @@ fn the_docs_have_the_settings_that_were_tried() {
     let docs = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md")).unwrap();
     let mut vendors: Vec<String> = recordings().into_iter().map(|(vendor, _)| vendor).collect();
     vendors.dedup();
-    // This one is what not to write.
+    // This vendor shows settings that do not work.
     for vendor in vendors.iter().filter(|vendor| *vendor != "openai_old_field") {
         let settings = std::fs::read_to_string(folder().join(vendor).join("settings.toml")).unwrap();
         assert!(docs.contains(&format!("```toml\n{settings}```")), "docs/models.md lacks the settings of {vendor}");

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A conversation, read from its file.
+/// A conversation read from its file.
 #[derive(Clone, Debug)]
 pub struct Recording {
     pub exchanges: Vec<Exchange>,
@@ -46,7 +46,7 @@ pub struct Response {
     pub body: String,
 }
 
-/// The client's reply to a question, or its error.
+/// The reply of the client, or its error.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Reply {
@@ -74,7 +74,7 @@ impl Reply {
         }
     }
 
-    /// True when it is as expected: of an error, when it has the expected words.
+    /// Compares with the expected reply. An error must contain the expected text.
     pub fn is(&self, expected: &Self) -> bool {
         match (self, expected) {
             (Self::Error { error }, Self::Error { error: words }) => error.contains(words),
@@ -100,7 +100,7 @@ impl Recording {
             let body = serde_json::from_str(body).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let request = Request { method: method.to_owned(), target: target.to_owned(), headers, body };
             let (line, headers, body) = message(response);
-            // The line break before the next mark is the vendor's own.
+            // The line break before the next mark is part of the body.
             let response = Response { status: line.parse().unwrap(), headers, body: format!("{body}\n") };
             Exchange { request, response }
         });

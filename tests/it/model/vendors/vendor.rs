@@ -1,4 +1,4 @@
-//! A vendor's server on a local port.
+//! The server of a vendor on a local port.
 
 use super::folder;
 use super::recording::{Exchange, Recording, Request};
@@ -20,11 +20,11 @@ const KEY: &str = "vendor-key-0123456789";
 struct Inner {
     left: Mutex<VecDeque<Exchange>>,
     wrong: Mutex<Vec<String>>,
-    /// Bytes of one chunk of the network.
+    /// Bytes in each network chunk.
     chunk: usize,
 }
 
-/// The server of a recording; it ends when this is dropped.
+/// The server of a recording. Dropping it stops the server.
 pub struct Vendor {
     inner: Arc<Inner>,
     tasks: Tasks,
@@ -62,12 +62,12 @@ impl Vendor {
         Models::from_settings(&self.settings, |_| Some(KEY.to_owned())).unwrap().get("default").unwrap()
     }
 
-    /// Asserts that every recorded request came, and no other.
+    /// Asserts that all recorded requests have arrived, and no others.
     pub fn is_content(&self, name: &str) {
         let wrong = self.inner.wrong.lock().unwrap();
         assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
         let left = self.inner.left.lock().unwrap().len();
-        assert_eq!(left, 0, "{name}: requests that nobody sent");
+        assert_eq!(left, 0, "{name}: recorded requests did not arrive");
     }
 }
 
@@ -109,7 +109,7 @@ async fn handle(
     response
 }
 
-/// A request as it came.
+/// A received request.
 struct Found<'a> {
     method: &'a str,
     uri: &'a Uri,
@@ -121,21 +121,21 @@ impl Found<'_> {
     fn is(&self, expected: &Request) -> Result<(), String> {
         let target = self.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
         if (self.method, target.as_str()) != (expected.method.as_str(), expected.target.as_str()) {
-            return Err(format!("{} {target}, but expected was {} {}", self.method, expected.method, expected.target));
+            return Err(format!("{} {target}, expected {} {}", self.method, expected.method, expected.target));
         }
         let header = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // A key goes into one header only.
+        // The key must be in one header only.
         for name in ["authorization", "api-key", "x-api-key", "content-type"] {
             let wanted = expected.headers.iter().find(|(known, _)| known == name);
             let wanted = wanted.map(|(_, value)| value.replace("{key}", KEY)).unwrap_or_default();
             if header(name) != wanted {
-                return Err(format!("header {name}: `{}`, but expected was `{wanted}`", header(name)));
+                return Err(format!("header {name}: `{}`, expected `{wanted}`", header(name)));
             }
         }
         let body: Value = serde_json::from_slice(self.body).map_err(|error| error.to_string())?;
         if body == expected.body {
             return Ok(());
         }
-        Err(format!("the body is {body:#}, but expected was {:#}", expected.body))
+        Err(format!("the body is {body:#}, expected {:#}", expected.body))
     }
 }

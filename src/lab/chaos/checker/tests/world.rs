@@ -1,4 +1,4 @@
-//! Faultless runs, as the checker is shown them, and what breaks them.
+//! Builds the facts of faultless runs for the checker's tests, and breaks them.
 
 use crate::chaos::agents::{Manner, NUDGE, TIMERS};
 use crate::chaos::checker::{Promise, check};
@@ -14,7 +14,7 @@ use types::timer::timer_id;
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, StatusAt, TurnRecord};
 
-/// A session as it should be, built turn by turn.
+/// A faultless session, built turn by turn.
 pub(super) struct World {
     facts: Facts,
     session: Session,
@@ -37,7 +37,7 @@ impl World {
         Timestamp::from_millis(self.now)
     }
 
-    /// One turn of these messages, whose ids are `<session>-<n>`.
+    /// Adds a turn with one message for each verb. The ids of the messages are `<session>-<n>`.
     pub(super) fn turn(mut self, verbs: &[Verb]) -> Self {
         let first = self.facts.sent.len();
         let tags: Vec<String> = (0..verbs.len()).map(|n| format!("{}-{}", self.id(), first + n)).collect();
@@ -78,7 +78,7 @@ impl World {
         self
     }
 
-    /// The turn of a timer that the turn before armed.
+    /// Adds the turn of a timer that the previous user turn armed.
     pub(super) fn timer(mut self, number: usize, outcome: Outcome) -> Self {
         let armed_by = self.facts.sent.last().unwrap().job_id.clone();
         let id = timer_id(&self.id(), &armed_by, number);
@@ -176,7 +176,7 @@ impl World {
     }
 }
 
-/// A session with plain answers, actions, silent actions.
+/// A session with plain replies, actions and silent actions.
 pub(super) fn plain() -> Facts {
     World::new("c1", Manner::Plain)
         .turn(&[Verb::Say])
@@ -200,9 +200,9 @@ pub(super) fn merging() -> Facts {
     World::new("c3", Manner::Merging).turn(&[Verb::Say]).turn(&[Verb::Order, Verb::Say, Verb::Order]).facts()
 }
 
-/// The promises that are broken when a faultless run is changed like this.
+/// The promises that are broken after `change` was applied to a faultless run.
 pub(super) fn broken(mut facts: Facts, change: impl FnOnce(&mut Facts)) -> Vec<Promise> {
-    assert_eq!(check(&facts).violations, [], "before the change");
+    assert_eq!(check(&facts).violations, [], "the run is faultless before the change");
     change(&mut facts);
     let mut promises: Vec<Promise> = check(&facts).violations.into_iter().map(|violation| violation.promise).collect();
     promises.dedup();
