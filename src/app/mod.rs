@@ -81,7 +81,6 @@ use engine::run;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
-use gateway;
 use gateway::GatewayState;
 use presence::Presence;
 use std::collections::BTreeSet;

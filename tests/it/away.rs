@@ -134,7 +134,10 @@ async fn a_lane_is_kept_while_its_messages_cannot_be_read() {
     .await;
     assert_eq!(engine.session("s1").await.epoch, 1, "the first holder keeps the lane");
     let later = taken.until.until(renewed.until);
-    assert!(later < settings.worker.ack_wait.0, "the turn must continue within its lease, not after the timeout: {later:?} later");
+    assert!(
+        later < settings.worker.ack_wait.0,
+        "the turn must continue within its lease, not after the timeout: {later:?} later"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

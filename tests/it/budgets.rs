@@ -200,7 +200,11 @@ async fn a_workflow_within_a_turn_is_within_its_budget(backend: Backend) {
     let turn = engine.say("s1", "m-1", "分析").await;
     is_spent(&engine, &turn, "token_budget: the turn budget of agent `sales` is spent: 54 of 40 tokens").await;
     let asked: Vec<String> = engine.model.asked().into_iter().map(|asked| asked.system).collect();
-    assert_eq!((asked.len(), &asked[1..]), (3, &["a".to_owned(), "b".to_owned()][..]), "neither c nor the agent is asked");
+    assert_eq!(
+        (asked.len(), &asked[1..]),
+        (3, &["a".to_owned(), "b".to_owned()][..]),
+        "neither c nor the agent is asked"
+    );
     assert_eq!(engine.session("s1").await.tokens, 3 * CALL);
     counted(&engine, "sales", 3 * CALL).await;
     let steps = engine.store.steps("s1", "m-1").await.unwrap();

@@ -221,7 +221,11 @@ async fn wrong_settings_are_all_named_and_secrets_are_masked() {
     assert!(shown.out.contains("turnwheel.toml") && shown.out.contains("mongodb.uri"), "{shown:?}");
     assert!(!shown.out.contains("p4ssw0rd") && !shown.out.contains("t0ken"), "{shown:?}");
     let creds = shown.out.lines().find(|line| line.contains("nats.creds")).unwrap();
-    assert_eq!(creds.split_whitespace().collect::<Vec<_>>(), ["nats.creds", "-", "default"], "a setting without a value");
+    assert_eq!(
+        creds.split_whitespace().collect::<Vec<_>>(),
+        ["nats.creds", "-", "default"],
+        "a setting without a value"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,7 +72,8 @@ async fn a_dead_letter_is_found_by_such_an_id(backend: Backend) {
         json!({"type": "user_message", "session_id": "s1", "agent_id": "nobody", "job_id": IDS[0], "text": "在吗"});
     engine.publish_job("s1", job).await;
     let expected = (Cause::UnknownAgent, Some(IDS[0].to_owned()));
-    eventually(DEADLINE, "the job is dead-lettered", || async { engine.dead_letters().await == [expected.clone()] }).await;
+    eventually(DEADLINE, "the job is dead-lettered", || async { engine.dead_letters().await == [expected.clone()] })
+        .await;
     let letter = gateway.json(&format!("/api/v1/dead/{}", IDS[0])).await;
     assert_eq!((&letter["job_id"], &letter["cause"]), (&json!(IDS[0]), &json!("unknown_agent")), "{letter}");
     engine.apply(crate::scenarios::sales_with(&json!({"id": "nobody"}))).await;

@@ -69,7 +69,10 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
     // The worker knows of a second message that the last server has not applied.
     let read = async || queue.next_in_lane("s", first, first + 1).await;
     let early = read().await;
-    assert!(matches!(early, Err(QueueError::Unavailable(_))), "the server may still consider itself the leader: {early:?}");
+    assert!(
+        matches!(early, Err(QueueError::Unavailable(_))),
+        "the server may still consider itself the leader: {early:?}"
+    );
     eventually(DEADLINE, "the server says that the stream has no leader", || async {
         let refused = stream.get_raw_message(first).await.err();
         refused.is_some_and(|error| error.to_string().contains(LEADERLESS))

@@ -334,7 +334,10 @@ async fn draining_worker_begins_no_turn_of_what_its_last_pull_brings() {
         engine.publish(&session_id, "m-1", "你好").await;
         tokio::time::timeout(DEADLINE, ended).await.unwrap().unwrap();
         assert_eq!(engine.store.turn(&session_id, "m-1").await.unwrap(), None, "round {round}");
-        assert!(engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(), "the message is kept for other workers");
+        assert!(
+            engine.queue.next_in_lane(&session_id, 0, 0).await.unwrap().is_some(),
+            "the message is kept for other workers"
+        );
     }
 }
 

@@ -66,7 +66,8 @@ async fn streams_have_as_many_replicas_as_are_set_and_outlive_their_leader() {
         eventually(DEADLINE, "the lane is there", || async { queue.next_in_lane("s1", 0, first).await.ok() }).await;
     assert_eq!(found.unwrap().payload, Bytes::from("first"));
     let found =
-        eventually(DEADLINE, "the lane continues", || async { queue.next_in_lane("s1", first, second).await.ok() }).await;
+        eventually(DEADLINE, "the lane continues", || async { queue.next_in_lane("s1", first, second).await.ok() })
+            .await;
     assert_eq!(found.unwrap().seq, second);
 }
 

@@ -172,7 +172,7 @@ impl Reading {
         if let [(first, _), (second, _), ..] = self.logins[..] {
             let found = match first {
                 "nats.url" => {
-                    format!("is set, and nats.url has credentials, too: a connection to NATS has one login")
+                    "is set, and nats.url has credentials, too: a connection to NATS has one login".to_owned()
                 }
                 first => format!("is set, and {first} is set, too: a connection to NATS has one login"),
             };

@@ -1,4 +1,4 @@
-//! The store on MongoDB. [`MongoStore`] implements [`Store`](storage::store::Store).
+//! The store on MongoDB. [`MongoStore`] implements [`Store`].
 //!
 //! - [`connect`]: the client, the indexes and the background tasks.
 //! - [`acquire`]: acquiring lanes. [`lane`]: committing, releasing and renewing them.

@@ -6,7 +6,7 @@ use redb::ReadableTable;
 use std::mem::take;
 use types::timestamp::Timestamp;
 
-/// The entries that the operations of one commit have added so far. [`write`] turns them into rows.
+/// The entries that the operations of one commit have added so far. [`write()`] turns them into rows.
 #[derive(Default)]
 pub struct Gathered {
     /// The latest time of any entry.

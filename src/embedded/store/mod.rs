@@ -7,7 +7,7 @@
 //!   histories.
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
 //! - [`catalog`]: plans and leaders. [`shelf`]: agents and workflows. `knowledge`: knowledge sources.
-//! - [`queries`]: reads.
+//! - [`queries`] has the reads.
 //! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`gathered`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
 //! - `broken`, `fault` and `open_error`: errors of the file.

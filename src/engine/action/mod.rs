@@ -1,9 +1,9 @@
 //! Actions: the operations that a model's decision may execute, one file per kind.
 //!
 //! - [`skill`] and [`tool`] call an HTTP API ([`http`]), a built-in function or a function registered in Rust
-//!   ([`function`]). [`flow`] finds the flow that takes over the turn. [`system`] has the operations of the engine
+//!   ([`function`]). `turn::flow` finds the flow that takes over the turn. [`system`] has the operations of the engine
 //!   itself.
-//! - [`params`] checks the params of an action against its JSON Schema. [`template`] fills placeholders in URLs,
+//! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills placeholders in URLs,
 //!   headers and bodies. `outcome` counts and logs each action.
 
 pub mod function;

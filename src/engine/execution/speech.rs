@@ -65,7 +65,7 @@ impl Speech {
         self.said().voice = Some(voice);
     }
 
-    /// Returns the event of a chunk, or `None` before [`Turn::speaking`] was called.
+    /// Returns the event of a chunk, or `None` before `Turn::speaking` was called.
     pub(crate) fn chunk(&self, delta: &Delta) -> Option<OutEvent> {
         let mut said = self.said();
         let voice = said.voice.clone()?;

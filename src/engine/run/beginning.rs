@@ -58,7 +58,8 @@ pub(super) async fn begin(
 ) -> Result<Result<Begun, String>, TurnError> {
     let label = Label { kind: BEGIN, target: workflow_id };
     let work = |_| async move { settle(services, workflow_id, query, session).await.map(Done::ok) };
-    let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, Durability::OnReturn, workflow_id, work)).await {
+    let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, Durability::OnReturn, workflow_id, work)).await
+    {
         Ok(stepped) => stepped.output,
         Err(StepError::Journal(error)) => return Err(error.into()),
         Err(StepError::Operation(Unable::Pin(PinError::Unfit(problem)))) => return Ok(Err(problem)),

@@ -5,7 +5,7 @@
 //!
 //! - [`run`] handles the job, and [`give_up`] ends a run that cannot continue.
 //! - [`earlier`] selects the recorded steps with which a resumed or restarted run continues.
-//! - [`beginning`] records the definitions and the input as the first step. It finds the definitions in [`stored`].
+//! - [`beginning`] records the definitions and the input as the first step. It finds the definitions in [`stored`](crate::execution::stored).
 //! - [`mod@work`] executes the workflow, and [`sink`] publishes its events.
 //! - [`ending`] makes the final record, and [`conversation`] adds the result to the session's history.
 //!

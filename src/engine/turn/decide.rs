@@ -121,7 +121,7 @@ impl Turn<'_> {
 
     /// Asks the model and parses its answer, with corrections. On return the step is durable, except for an answer
     /// that `ends` the turn and needed no correction: the commit writes that step.
-    async fn ask<T, I: Serialize>(
+    async fn ask<T: Send, I: Serialize>(
         &mut self,
         question: Question<'_, I>,
         parse: fn(&str) -> Result<T, String>,

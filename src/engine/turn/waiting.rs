@@ -102,7 +102,9 @@ impl Turn<'_> {
         let journal = call.journal.scope(&call.prefix);
         // Concurrent branches may each have a question. The one recorded first is put to the user.
         let key_of_step = paused_key(asked);
-        let step = journal.step(&key_of_step, label, Durability::OnReturn, &asked, |_| async { Ok::<_, Infallible>(Done::ok(paused)) });
+        let step = journal.step(&key_of_step, label, Durability::OnReturn, &asked, |_| async {
+            Ok::<_, Infallible>(Done::ok(paused))
+        });
         let Paused { question, .. } = match Box::pin(step).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),

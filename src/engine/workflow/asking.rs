@@ -211,7 +211,8 @@ impl Asking {
         let reply = self.reply(&journal.full_key(key));
         let said = reply.map(|reply| question.chosen(&reply.text)).unwrap_or_default();
         let label = Label { kind: "ask", target: key };
-        let step = journal.step(key, label, Durability::OnReturn, &question.text, |_| async { Ok::<_, Infallible>(Done::ok(said)) });
+        let step = journal
+            .step(key, label, Durability::OnReturn, &question.text, |_| async { Ok::<_, Infallible>(Done::ok(said)) });
         match step.await {
             Ok(stepped) => Ok(stepped.output),
             Err(StepError::Journal(error)) => Err(error),

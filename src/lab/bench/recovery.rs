@@ -36,7 +36,11 @@ pub async fn run(
 ) -> anyhow::Result<Report> {
     if options.site.backend == Backend::Embedded {
         let hint = "omit --backend; with the embedded file, turns resume when the process starts again";
-        return Err(Problem::new("recovery needs a second worker, but only one process can open the embedded file", hint).into());
+        return Err(Problem::new(
+            "recovery needs a second worker, but only one process can open the embedded file",
+            hint,
+        )
+        .into());
     }
     let site = Site::prepare(&options.site, settings, env, progress).await?;
     let mut rows = Vec::new();

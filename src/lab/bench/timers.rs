@@ -175,7 +175,11 @@ impl Arming {
         let publish = Publish { session_id: job.session_id.clone(), msg_id: None, payload: job.encode() };
         let seq = ground.queue.publish(publish).await?.seq;
         if seq != ARMED {
-            return Err(Problem::new(format!("the first job has sequence {seq}, expected {ARMED}"), "run the benchmark again").into());
+            return Err(Problem::new(
+                format!("the first job has sequence {seq}, expected {ARMED}"),
+                "run the benchmark again",
+            )
+            .into());
         }
         let stream = ground.queue.stream().await?.made;
         Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, stream, last_seq: ARMED } })

@@ -57,12 +57,12 @@ impl ChaosError {
                 "install it, or set its path with --nats-server or --mongod (or NATS_SERVER_BIN, MONGOD_BIN); in the source \
                  tree, `tests/run` downloads both to target/servers"
             }
-            Self::Start { .. } => "check whether the program runs on this machine by itself; the end of its log is above",
+            Self::Start { .. } => {
+                "check whether the program runs on this machine by itself; the end of its log is above"
+            }
             Self::NeedsReplicas(_) => "add --replicas 3",
             Self::UnknownFault(..) | Self::Stopped => "",
-            Self::Failed { .. } => {
-                "check the machine's memory, ports and disk; --keep keeps the logs of all processes"
-            }
+            Self::Failed { .. } => "check the machine's memory, ports and disk; --keep keeps the logs of all processes",
         }
     }
 }

@@ -157,7 +157,9 @@ async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> 
 async fn serve(router: Router, tasks: &Tasks) -> Result<String, ChaosError> {
     let listener = TcpListener::bind("127.0.0.1:0").await;
     let listener = listener.map_err(|error| ChaosError::failed("the server of model and API cannot listen", error))?;
-    let address = listener.local_addr().map_err(|error| ChaosError::failed("the server of model and API has no address", error))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| ChaosError::failed("the server of model and API has no address", error))?;
     let stop = tasks.stop_token();
     tasks.spawn("model and API", OnPanic::Log, async move {
         // The server stops with the run. Clients that still send requests then are killed.

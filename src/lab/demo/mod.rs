@@ -53,7 +53,14 @@ fn router(demo: Demo) -> Router {
         .route("/health/services", get(health))
         .route("/logs/search", get(logs))
         .route("/log", get(show_log))
-        .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "unknown path", "GET /log lists the endpoints that were called"))
+        .fallback(async || {
+            failure(
+                StatusCode::NOT_FOUND,
+                "unknown_path",
+                "unknown path",
+                "GET /log lists the endpoints that were called",
+            )
+        })
         .with_state(demo)
 }
 

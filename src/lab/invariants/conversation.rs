@@ -42,7 +42,9 @@ fn replies(lane: &Lane, outlived: bool) -> Vec<String> {
         }
         match lane.turns.iter().position(|turn| turn.turn_id == reply.turn_id) {
             None => found.push(format!("reply {id} belongs to no committed turn")),
-            Some(place) if place < last => found.push(format!("reply {id} was published after a reply of a later turn")),
+            Some(place) if place < last => {
+                found.push(format!("reply {id} was published after a reply of a later turn"))
+            }
             Some(place) => last = place,
         }
     }

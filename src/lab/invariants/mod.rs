@@ -77,7 +77,9 @@ pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) ->
     let found: Vec<Vec<String>> = futures::stream::iter(looks).buffered(READERS).try_collect().await?;
     let mut found = found.concat();
     let abandoned = store.abandoned_lanes(Duration::ZERO, 1_000).await?;
-    found.extend(abandoned.into_iter().map(|lane| format!("{}: the lane has work, but no lease holder", lane.session_id)));
+    found.extend(
+        abandoned.into_iter().map(|lane| format!("{}: the lane has work, but no lease holder", lane.session_id)),
+    );
     Ok(found)
 }
 
@@ -158,7 +160,9 @@ fn in_order(lane: &Lane) -> Vec<String> {
     let place = |id: &String| lane.handled.iter().position(|handled| handled == id);
     let places: Vec<_> = lane.job_ids().into_iter().filter_map(|id| place(id).map(|place| (place, id))).collect();
     let swapped = places.windows(2).filter(|pair| pair[0].0 > pair[1].0);
-    swapped.map(|pair| format!("job {} was processed after job {}, which was sent later", pair[0].1, pair[1].1)).collect()
+    swapped
+        .map(|pair| format!("job {} was processed after job {}, which was sent later", pair[0].1, pair[1].1))
+        .collect()
 }
 
 /// Checks that the statuses are a chain of legal transitions, and that the published statuses match the recorded ones.
@@ -168,8 +172,10 @@ fn statuses(lane: &Lane) -> Vec<String> {
     for event in lane.statuses() {
         let to = event.status;
         if event.previous != status {
-            found
-                .push(format!("turn {}: status {to} follows {status}, but its event names {} as previous", event.turn_id, event.previous));
+            found.push(format!(
+                "turn {}: status {to} follows {status}, but its event names {} as previous",
+                event.turn_id, event.previous
+            ));
         }
         if status == to || status.check(to).is_err() {
             found.push(format!("turn {}: {status} → {to} is not a legal transition", event.turn_id));

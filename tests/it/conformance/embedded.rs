@@ -211,7 +211,10 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     assert_eq!((shown.epoch, shown.pending_seq, shown.last_seq), (taken.session.epoch, 2, 1));
     assert_eq!((shown.workflow_state.status, shown.outbox.len()), (Status::Processing, said.len()));
     assert_eq!(shown.turn, taken.session.turn);
-    assert!(store.idle_sessions(Duration::ZERO, 10).await.unwrap().is_empty(), "a session with an open lane is not idle");
+    assert!(
+        store.idle_sessions(Duration::ZERO, 10).await.unwrap().is_empty(),
+        "a session with an open lane is not idle"
+    );
     drop(store);
     let store = store_in(folder.path());
     let again = granted(store.acquire(acquire("s", 2, "w2")).await.unwrap());

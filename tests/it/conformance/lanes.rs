@@ -167,7 +167,11 @@ pub async fn a_fenced_commit_changes_nothing(store: Arc<dyn Store>) {
     late.turn.turn_id = "m-0".into();
     late.turn.attempts = 77;
     assert_eq!(store.commit(commit(&stale, 1, Some(late))).await.unwrap(), Committed::Fenced);
-    assert_eq!(store.turn("s", "m-0").await.unwrap().unwrap().attempts, 1, "the turn's record belongs to the lease holder");
+    assert_eq!(
+        store.turn("s", "m-0").await.unwrap().unwrap().attempts,
+        1,
+        "the turn's record belongs to the lease holder"
+    );
     assert_eq!(session(&store, "s").await, fresh.session);
     assert!(store.due_timers(LONG * 2, 10).await.unwrap().timers.is_empty());
     let unknown = Commit { session_id: "unknown".into(), ..commit(&stale, 1, None) };

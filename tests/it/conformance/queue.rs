@@ -64,7 +64,11 @@ pub async fn a_delivery_tells_whether_others_wait_behind_it(queue: Jobs) {
     let first = next(&queue).await;
     assert!(first.followed, "two others wait");
     let rest = queue.pull(10, Duration::ZERO).await.unwrap();
-    assert_eq!(rest.iter().map(|delivery| delivery.followed).next_back(), Some(false), "no message follows the last one");
+    assert_eq!(
+        rest.iter().map(|delivery| delivery.followed).next_back(),
+        Some(false),
+        "no message follows the last one"
+    );
     send(&queue, "d", "{}").await;
     assert!(!next(&queue).await.followed, "messages in flight do not count");
 }

@@ -387,7 +387,11 @@ pub async fn tokens_of_a_session_and_of_days_count_once(store: Arc<dyn Store>) {
     assert_eq!(store.commit(commit(&lost, 2, Some(ends(&lost)))).await.unwrap(), Committed::Fenced);
     assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 30), ("客服".to_owned(), 10)]);
     assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Released);
-    assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Fenced, "the same commit again");
+    assert_eq!(
+        store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(),
+        Committed::Fenced,
+        "the same commit again"
+    );
     assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 35), ("客服".to_owned(), 10)]);
     // Another session on the next day, which stays held; then many concurrently.
     let held = grant(&store, "s2", 1).await;

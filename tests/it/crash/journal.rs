@@ -60,9 +60,5 @@ async fn after_a_failed_write_no_other_one_of_the_attempt_follows() {
     let refused = journal.settle().await;
     assert!(matches!(refused, Err(JournalError::Halted)), "{refused:?}");
     let steps = inner.steps("s", "m-1").await.unwrap();
-    assert_eq!(
-        steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>(),
-        ["a"],
-        "the next attempt replays it"
-    );
+    assert_eq!(steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>(), ["a"], "the next attempt replays it");
 }

@@ -69,7 +69,11 @@ async fn s17_in_a_session_the_answer_comes_in_chunks_and_one_final(backend: Back
     assert!(!chunks.is_empty() && chunks.iter().all(|chunk| chunk.kind == ReplyKind::Chunk), "{chunks:?}");
     assert!(chunks.iter().map(|chunk| chunk.seq).eq(0..chunks.len() as u64), "{chunks:?}");
     assert!(chunks.iter().all(|chunk| chunk.stream_id == whole.stream_id && chunk.stream_id.is_some()));
-    assert_eq!(chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(), SUMMARY, "only the summary is streamed");
+    assert_eq!(
+        chunks.iter().map(|chunk| chunk.text.as_str()).collect::<String>(),
+        SUMMARY,
+        "only the summary is streamed"
+    );
 }
 
 async fn s18_retry_path_is_streamed_without_a_second_review(backend: Backend) {

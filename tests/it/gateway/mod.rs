@@ -13,7 +13,6 @@ use base::config::Settings;
 use definitions::agent::AgentRecord;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use gateway;
 use gateway::GatewayState;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};

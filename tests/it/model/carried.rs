@@ -78,7 +78,11 @@ async fn reasoning_and_signatures_go_back_with_the_results() {
         assert_eq!(sent["reasoning_details"], json!([{"id": 1}, {"id": 2}]));
         assert_eq!(sent["tool_calls"][0], serde_json::from_str::<Value>(CALLED).unwrap());
         let names: Vec<_> = sent.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(names, ["content", "reasoning_content", "reasoning_details", "role", "tool_calls"], "exactly these fields");
+        assert_eq!(
+            names,
+            ["content", "reasoning_content", "reasoning_details", "role", "tool_calls"],
+            "exactly these fields"
+        );
     }
 }
 

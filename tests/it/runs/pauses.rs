@@ -109,7 +109,11 @@ async fn a_run_that_waits_on_the_queue_is_cancelled_and_never_begins(backend: Ba
     let run_id = start(&engine, NewRun::new("steps", "问")).await;
     cancel(&engine, &run_id).await;
     let listed = run_of(&engine, &run_id).await;
-    assert_eq!((listed.status, listed.started_at), (RunStatus::Cancelled, None), "the run is cancelled before a worker has seen it");
+    assert_eq!(
+        (listed.status, listed.started_at),
+        (RunStatus::Cancelled, None),
+        "the run is cancelled before a worker has seen it"
+    );
     // The record alone must suffice, because it may take long until a worker is free for the command.
     let other = start(&engine, NewRun::new("steps", "问")).await;
     let error = Some(RunFailure { path: String::new(), cause: "operator: op".into(), attempts: 1 });

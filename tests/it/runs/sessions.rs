@@ -67,7 +67,11 @@ async fn a_run_of_a_session_knows_its_conversation(backend: Backend) {
     assert!(output.ends_with("\n\n当前请求: 你好)"), "{output}");
     assert_eq!((run.origin_session.as_deref(), run.lane.as_str()), (Some("s1"), run_id.as_str()));
     let events = told(&engine, "s1", &run_id).await;
-    assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunCompleted], "the events are on the session's stream");
+    assert_eq!(
+        outermost(&events),
+        [RunEventType::RunStarted, RunEventType::RunCompleted],
+        "the events are on the session's stream"
+    );
     assert!(told(&engine, &run_id, &run_id).await.is_empty());
     let of_session = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
     assert_eq!(engine.store.runs(of_session).await.unwrap().len(), 1);
@@ -175,7 +179,8 @@ async fn a_flow_says_its_output_while_it_is_made(backend: Backend) {
         let replies = engine.replies("s1").await.into_iter();
         replies.filter(|reply| reply.kind == ReplyKind::Chunk).collect::<Vec<_>>()
     };
-    let first = eventually(DEADLINE, "the first chunk is published", || async { chunks().await.into_iter().next() }).await;
+    let first =
+        eventually(DEADLINE, "the first chunk is published", || async { chunks().await.into_iter().next() }).await;
     assert_eq!((first.text.as_str(), first.seq, first.turn_id.as_str()), ("先说", 0, "m-1"));
     gate.add_permits(100);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
@@ -192,7 +197,11 @@ async fn a_flow_says_its_output_while_it_is_made(backend: Backend) {
     let addressed = |chunk: &Reply| (&chunk.agent_id, &chunk.channel) == (&whole.agent_id, &whole.channel);
     assert!(chunks.iter().all(|chunk| addressed(chunk) && chunk.reply_id.starts_with("s1/m-1/0/steps/chunk/")));
     let history = engine.session("s1").await.history;
-    assert_eq!(history.iter().filter(|entry| entry.text.contains("先说")).count(), 1, "the history has the whole text once");
+    assert_eq!(
+        history.iter().filter(|entry| entry.text.contains("先说")).count(),
+        1,
+        "the history has the whole text once"
+    );
 }
 
 async fn a_workflow_that_fails_is_for_the_agent_to_tell(backend: Backend) {
@@ -302,7 +311,11 @@ async fn a_run_waits_for_room(backend: Backend) {
     let run = ended(&engine, &run_id).await;
     assert_eq!((run.status, run.output.as_deref()), (RunStatus::Completed, Some("a(查一下)")));
     assert_eq!(remembered(&engine, "s1", 2).await, ["User 查一下", "Assistant a(查一下)"]);
-    assert_eq!(engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts, 1, "waiting does not count as an attempt");
+    assert_eq!(
+        engine.store.turn(&run_id, &run_id).await.unwrap().unwrap().attempts,
+        1,
+        "waiting does not count as an attempt"
+    );
     assert_eq!(asked(&engine), ["a"], "no stage runs again");
     assert_once(&told(&engine, "s1", &run_id).await);
 }

@@ -131,7 +131,10 @@ async fn s05_goodbye_closes_silently_and_the_next_message_reopens(backend: Backe
     engine.say("s1", "m-3", "我又来了").await;
     let session = engine.session("s1").await;
     assert!(session.closed_at.is_none());
-    assert!(!engine.model.asked().last().unwrap().system.contains("close_conversation\","), "the prompt does not contain the silent action");
+    assert!(
+        !engine.model.asked().last().unwrap().system.contains("close_conversation\","),
+        "the prompt does not contain the silent action"
+    );
     assert_eq!(engine.said("s1").await.len(), before + 1, "no second greeting");
 }
 

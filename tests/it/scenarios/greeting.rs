@@ -48,7 +48,11 @@ async fn a_greeting_is_the_file_s_whatever_the_model_writes(backend: Backend) {
     }
     let hash = engine.session("s3").await.workflow_state.hash;
     let stored = engine.store.plan("sales", &hash).await.unwrap().unwrap();
-    assert_eq!((stored.name.as_str(), stored.tone.as_str()), ("小智", "s3"), "name and tone are the file's, not the model's");
+    assert_eq!(
+        (stored.name.as_str(), stored.tone.as_str()),
+        ("小智", "s3"),
+        "name and tone are the file's, not the model's"
+    );
     // If the file has no greeting, a placeholder of the model does not become one.
     engine.apply(sales_with(&json!({"greeting": null}))).await;
     greets(&engine, json!("<greeting>"));

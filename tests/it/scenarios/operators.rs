@@ -178,7 +178,11 @@ async fn letter_of_an_unknown_agent_is_answered_once_it_is_known(backend: Backen
     let (queue, store) = (engine.queue.as_ref(), engine.store.as_ref());
     let refused = commands::dead_letters::replay(queue, store, "m-1").await.unwrap_err();
     assert_eq!(refused.code, "unknown_agent");
-    assert_eq!(commands::dead_letters::newest(queue, 10).await.unwrap().len(), 1, "a refused replay keeps the dead letter");
+    assert_eq!(
+        commands::dead_letters::newest(queue, 10).await.unwrap().len(),
+        1,
+        "a refused replay keeps the dead letter"
+    );
     engine.apply(sales_with(&json!({"id": "helper"}))).await;
     let replayed = commands::dead_letters::replay(queue, store, "m-1").await.unwrap();
     assert_eq!(replayed.job_id, format!("m-1-replay-{}", replayed.seq));

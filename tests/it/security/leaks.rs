@@ -213,7 +213,10 @@ async fn what_apis_and_models_repeat_stays_inside() {
     for number in 0..4 {
         dev.say("s2", "asked", &format!("m-{number}"), "hi").await;
     }
-    assert!(api.seen().iter().any(|request| request.contains(PLAIN) && request.contains("${PLAIN}")), "the secret was used");
+    assert!(
+        api.seen().iter().any(|request| request.contains(PLAIN) && request.contains("${PLAIN}")),
+        "the secret was used"
+    );
     assert!(model_server.calls().iter().all(|call| call.header("authorization") == format!("Bearer {KEY}")));
     for call in model_server.calls() {
         clean("a prompt", &call.body.to_string());

@@ -4,7 +4,6 @@ use crate::scenarios::sales;
 use crate::support::backend::embedded;
 use crate::support::engine::DEADLINE;
 use crate::support::{background, eventually};
-use gateway;
 use gateway::{GatewayState, Limits, MAX_BODY};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -116,7 +116,10 @@ async fn a_redirect_takes_no_secret_to_another_server() {
             let result = call(&["*"], template(path), json!({"a": 1})).await;
             assert!(text(&result).contains("redirects to another server"), "{path}: {result:?}");
         }
-        assert!(call(&["*"], template("/moved"), json!({"a": 1})).await.ok, "redirects on the same server are followed");
+        assert!(
+            call(&["*"], template("/moved"), json!({"a": 1})).await.ok,
+            "redirects on the same server are followed"
+        );
     }
     assert!(other.seen().is_empty(), "{:?}", other.seen());
 }

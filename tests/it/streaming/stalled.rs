@@ -99,7 +99,11 @@ async fn a_text_that_cannot_be_finished_gives_way_to_what_the_agent_says(backend
     let replies = engine.replies("s1").await;
     let last = replies.last().unwrap();
     assert_eq!((last.kind, last.text.as_str()), (ReplyKind::Response, "这次讲不完了"));
-    assert_eq!((last.supersedes.as_ref(), &last.stream_id), (Some(&said[1].0), &None), "the reply supersedes the incomplete text");
+    assert_eq!(
+        (last.supersedes.as_ref(), &last.stream_id),
+        (Some(&said[1].0), &None),
+        "the reply supersedes the incomplete text"
+    );
     assert_eq!(displayed(&engine).await, ["这次讲不完了"]);
 }
 

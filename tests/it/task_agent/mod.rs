@@ -106,7 +106,11 @@ async fn a_model_and_its_tools_come_to_an_answer(backend: Backend) {
         ("已发货。".to_owned(), end.usage),
         "a replay has the same result"
     );
-    assert_eq!((bench.server.calls().len(), bench.api.calls("/orders").len()), (2, 1), "a replay calls neither model nor API");
+    assert_eq!(
+        (bench.server.calls().len(), bench.api.calls("/orders").len()),
+        (2, 1),
+        "a replay calls neither model nor API"
+    );
     let ids = |events: &[engine::workflow::orchestration::event::RunEvent]| -> Vec<String> {
         events.iter().filter(|event| event.kind != StepDelta).map(|event| event.event_id.clone()).collect()
     };

@@ -53,7 +53,11 @@ async fn reasoning_goes_back_to_the_model_also_from_the_record(backend: Backend)
     let (end, events) = bench.run("A1?").await;
     assert_eq!(end.outcome.unwrap(), "已发货。");
     let calls = bench.server.calls();
-    assert_eq!((calls.len(), bench.api.calls("/orders").len()), (3, 1), "the first response is replayed from the record");
+    assert_eq!(
+        (calls.len(), bench.api.calls("/orders").len()),
+        (3, 1),
+        "the first response is replayed from the record"
+    );
     assert_eq!(calls[1].body, calls[2].body, "both requests are identical");
     let told: String = events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
     assert!(!told.contains(THOUGHT) && !told.contains("c2lnbmF0dXJl"), "readers do not see it: {told}");

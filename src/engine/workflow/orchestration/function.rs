@@ -79,7 +79,8 @@ pub(super) async fn run(
 /// Records the output of a flow, or returns the recorded one: a repeated run continues with the recorded output.
 async fn returned(part: &Part, id: &str, input: &str, output: String) -> Result<Arc<str>, Failure> {
     let (journal, label) = (part.journal(), Label { kind: "flow", target: id });
-    let step = journal.step(RETURNED, label, Durability::Deferred, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
+    let step =
+        journal.step(RETURNED, label, Durability::Deferred, input, |_| async { Ok::<_, Infallible>(Done::ok(output)) });
     match step.await {
         Ok(stepped) => Ok(stepped.output.into()),
         Err(StepError::Journal(error)) => Err(error.into()),

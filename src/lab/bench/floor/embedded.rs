@@ -48,7 +48,8 @@ pub(in crate::bench) async fn run(queue: Arc<dyn Queue>, file: Arc<EmbeddedFile>
 async fn turn(queue: &dyn Queue, file: &EmbeddedFile, duty: &Duty, delivery: &Delivery) -> anyhow::Result<()> {
     let message = &delivery.message;
     let session = message.session_id.clone();
-    let job = message.msg_id.as_deref().and_then(|id| id.split_once(':')).context("the job has no message id")?.1.to_owned();
+    let job =
+        message.msg_id.as_deref().and_then(|id| id.split_once(':')).context("the job has no message id")?.1.to_owned();
     let event = |key: String, payload: &'static str| OutEvent {
         channel: "bench".to_owned(),
         session_id: session.clone(),

@@ -234,7 +234,9 @@ async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bo
         }
     });
     let hint = "is the machine too slow? try fewer --users";
-    found.await.map_err(|_| Problem::new(format!("turn {turn_id} has sent no complete text within {}", format(PATIENCE)), hint))?
+    found.await.map_err(|_| {
+        Problem::new(format!("turn {turn_id} has sent no complete text within {}", format(PATIENCE)), hint)
+    })?
 }
 
 fn figures(options: &StreamOptions, users: usize, (direct, told): (&[Duration], &[Told])) -> anyhow::Result<Row> {

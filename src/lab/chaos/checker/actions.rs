@@ -36,7 +36,9 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     for (action, calls) in &done {
         match due.get(action) {
             Some(turn) => under_one_key(turn, action, calls, found),
-            None => found.broken(Promise::Actions, format!("action {action:?} was called, but no message asked for it")),
+            None => {
+                found.broken(Promise::Actions, format!("action {action:?} was called, but no message asked for it"))
+            }
         }
     }
 }
@@ -51,10 +53,16 @@ fn under_one_key(turn: &Turn<'_>, action: &(Option<&'static str>, String), calls
     let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
     let receipts: BTreeSet<&str> = calls.iter().filter_map(|call| call.receipt.as_deref()).collect();
     if keys.len() > 1 || receipts.len() > 1 {
-        found.broken(Promise::Actions, format!("action {action:?} was called under {keys:?} with the receipts {receipts:?}, expected one each"));
+        found.broken(
+            Promise::Actions,
+            format!("action {action:?} was called under {keys:?} with the receipts {receipts:?}, expected one each"),
+        );
     }
     if calls.iter().any(|call| call.turn().1 != turn.turn_id) {
-        found.broken(Promise::Actions, format!("action {action:?} of turn {} was called under keys of another turn: {keys:?}", turn.turn_id));
+        found.broken(
+            Promise::Actions,
+            format!("action {action:?} of turn {} was called under keys of another turn: {keys:?}", turn.turn_id),
+        );
     }
     found.counts().actions += u64::from(!receipts.is_empty());
     found.counts().calls_repeated += u64::try_from(calls.iter().filter(|call| call.repeated).count()).unwrap_or(0);

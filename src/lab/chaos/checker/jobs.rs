@@ -32,7 +32,10 @@ fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
         .map(|letter| letter.cause)
         .collect();
     if handled == 0 && sent.accepted && letters.is_empty() {
-        found.broken(Promise::NothingLost, format!("message {job_id} was accepted, but neither processed nor dead-lettered"));
+        found.broken(
+            Promise::NothingLost,
+            format!("message {job_id} was accepted, but neither processed nor dead-lettered"),
+        );
     }
     if handled == 0 && !letters.is_empty() {
         found.broken(Promise::DeadLetters, format!("message {job_id} was dead-lettered ({letters:?}) without a turn"));
@@ -42,7 +45,10 @@ fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
     }
     let given_up = case.turn(job_id).is_some_and(|(_, turn)| turn.is_given_up());
     if handled > 0 && letters.is_empty() == given_up {
-        found.broken(Promise::DeadLetters, format!("message {job_id}: turn ended after too many attempts: {given_up}, dead letters: {letters:?}"));
+        found.broken(
+            Promise::DeadLetters,
+            format!("message {job_id}: turn ended after too many attempts: {given_up}, dead letters: {letters:?}"),
+        );
     }
     found.counts().given_up += u64::from(given_up);
 }
@@ -61,7 +67,10 @@ fn given_up_once(case: &Case<'_>, bad: &SentBad, found: &mut Found<'_>) {
     }
     if letters.iter().any(|cause| *cause != bad.cause) {
         let (wanted, payload) = (bad.cause, &bad.payload);
-        found.broken(Promise::DeadLetters, format!("an invalid job has the cause {letters:?}, expected {wanted:?}: {payload}"));
+        found.broken(
+            Promise::DeadLetters,
+            format!("an invalid job has the cause {letters:?}, expected {wanted:?}: {payload}"),
+        );
     }
     found.counts().bad_jobs += u64::from(!letters.is_empty());
 }
@@ -73,7 +82,8 @@ fn unknown_letters(case: &Case<'_>, found: &mut Found<'_>) {
         let turn = letter.job_id.as_deref().and_then(|job_id| case.turn(job_id));
         if !is_bad && !is_message && !turn.is_some_and(|(_, turn)| turn.is_given_up()) {
             let (cause, payload) = (letter.cause, &letter.payload);
-            found.broken(Promise::DeadLetters, format!("a valid job was dead-lettered with cause {cause:?}: {payload}"));
+            found
+                .broken(Promise::DeadLetters, format!("a valid job was dead-lettered with cause {cause:?}: {payload}"));
         }
     }
 }
@@ -119,7 +129,10 @@ fn outcomes(case: &Case<'_>, found: &mut Found<'_>) {
         found.counts().merged += u64::try_from(turn.sent().len() - 1).unwrap_or(0);
         found.counts().turns_resumed += u64::from(record.attempts > 1);
         if turn.sent().len() > 1 && case.manner() != Manner::Merging {
-            found.broken(Promise::NothingLost, format!("turn {} has merged messages, but its agent does not merge", turn.turn_id));
+            found.broken(
+                Promise::NothingLost,
+                format!("turn {} has merged messages, but its agent does not merge", turn.turn_id),
+            );
         }
         let silent = turn.lines().iter().all(|line| line.verb.is_silent());
         let wanted = if silent { Outcome::Silent } else { Outcome::Answered };

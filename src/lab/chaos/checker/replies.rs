@@ -42,12 +42,18 @@ fn in_order(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
     for reply in replies {
         match case.turn(&reply.turn_id) {
             Some((place, _)) if place < last => {
-                found.broken(Promise::Order, format!("reply {} was published after one of a later turn", reply.reply_id));
+                found.broken(
+                    Promise::Order,
+                    format!("reply {} was published after one of a later turn", reply.reply_id),
+                );
             }
             Some((place, _)) => last = place,
             None => {
                 let (id, turn_id) = (&reply.reply_id, &reply.turn_id);
-                found.broken(Promise::Replies, format!("reply {id} belongs to turn {turn_id}, which is not in the lane"));
+                found.broken(
+                    Promise::Replies,
+                    format!("reply {id} belongs to turn {turn_id}, which is not in the lane"),
+                );
             }
         }
     }
@@ -118,7 +124,10 @@ fn as_recorded(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
     };
     if recorded(Role::User) != heard {
         let entries = recorded(Role::User);
-        found.broken(Promise::History, format!("the history has the user messages {entries:?}, but {heard:?} were sent"));
+        found.broken(
+            Promise::History,
+            format!("the history has the user messages {entries:?}, but {heard:?} were sent"),
+        );
     }
     // A paused worker may publish a reply after its turn was dead-lettered. The history does not have this reply.
     let given_up = |turn_id: &str| case.turn(turn_id).is_some_and(|(_, turn)| turn.is_given_up());
@@ -145,6 +154,9 @@ fn state(case: &Case<'_>, found: &mut Found<'_>) {
     let last = case.turns.iter().rev().find(|turn| turn.is_users());
     let closes = last.is_some_and(|turn| turn.lines().iter().any(|line| line.verb == Verb::Bye));
     if session.closed_at.is_some() != closes && last.is_some_and(|turn| !turn.is_given_up()) {
-        found.broken(Promise::Actions, format!("conversation closed: {}, expected {closes}", session.closed_at.is_some()));
+        found.broken(
+            Promise::Actions,
+            format!("conversation closed: {}, expected {closes}", session.closed_at.is_some()),
+        );
     }
 }

@@ -168,8 +168,16 @@ fn due(facts: &mut Facts, turn: usize, shift: i64) {
 
 #[test]
 fn an_early_missing_cancelled_or_second_timer_is_found() {
-    assert_eq!(broken(timed(), |facts| due(facts, 1, 50)), [Promise::Timers], "the timer took effect before it was due");
-    assert_eq!(broken(timed(), |facts| due(facts, 1, -4_900)), [Promise::Timers], "the timer was due before its delay had passed");
+    assert_eq!(
+        broken(timed(), |facts| due(facts, 1, 50)),
+        [Promise::Timers],
+        "the timer took effect before it was due"
+    );
+    assert_eq!(
+        broken(timed(), |facts| due(facts, 1, -4_900)),
+        [Promise::Timers],
+        "the timer was due before its delay had passed"
+    );
     let cancelled = World::new("c2", Manner::Timed)
         .turn(&[Verb::Say])
         .timer(0, Outcome::Answered)

@@ -52,7 +52,8 @@ impl Mongo {
             members.go_on(place).await?;
         }
         initiate(&hosts).await.map_err(|error| ChaosError::failed("cannot create the replica set", error))?;
-        let client = client(&uri(&hosts)).await.map_err(|error| ChaosError::failed("cannot connect to MongoDB", error))?;
+        let client =
+            client(&uri(&hosts)).await.map_err(|error| ChaosError::failed("cannot connect to MongoDB", error))?;
         let mut mongo = Self { members, hosts, client };
         mongo.leader(0).await?;
         mongo.is_whole().await?;
