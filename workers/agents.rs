@@ -1,7 +1,8 @@
 //! `turnwheel agents`: applies, validates, lists and shows agents.
 
-use crate::access::Access;
+use crate::access;
 use crate::basis;
+use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
@@ -96,16 +97,16 @@ impl Agents {
             }
             Self::Apply { paths, json } => {
                 let files = read(&paths, &loaded.settings.agents_dir)?;
-                let access = Access::open(loaded, &tasks).await?;
+                let access = access::open(loaded, &tasks).await?;
                 let (_, known) = basis::of(&access, &loaded.settings, json).await?;
                 apply(&access, checked(files, &known), Report::new(AGENT, json)).await
             }
             Self::List { json } => {
-                let listed = list(&Access::open(loaded, &tasks).await?, json).await;
+                let listed = list(&access::open(loaded, &tasks).await?, json).await;
                 tell_broken(&loaded.settings.agents_dir);
                 listed
             }
-            Self::Show { id, json } => show(&Access::open(loaded, &tasks).await?, &id, json).await,
+            Self::Show { id, json } => show(&access::open(loaded, &tasks).await?, &id, json).await,
         }
     }
 }
@@ -181,7 +182,7 @@ fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode>
     report.end()
 }
 
-async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+async fn apply(access: &GatewayClient, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
         let (agent, texts) = match agent {
             Ok(checked) => checked,
@@ -192,7 +193,7 @@ async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyh
         };
         let id = agent.id().to_owned();
         let applied = async {
-            let changed = access.apply_agent(agent).await?;
+            let changed = access.apply(&agent).await?;
             anyhow::Ok((changed, access.apply_knowledge(&id, texts).await?))
         };
         match applied.await {
@@ -207,8 +208,8 @@ async fn apply(access: &Access, files: Vec<Checked>, mut report: Report) -> anyh
     report.end()
 }
 
-async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
-    let agents = access.list_agents().await?;
+async fn list(access: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
+    let agents = access.agents().await?;
     if json {
         print_json(&json!({ "agents": agents }))?;
     } else if agents.is_empty() {
@@ -234,9 +235,9 @@ fn asks(agent: &AgentSummary) -> String {
     if agent.models.is_empty() { agent.model.clone() } else { agent.models.join(", ") }
 }
 
-async fn show(access: &Access, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(access: &GatewayClient, id: &str, json: bool) -> anyhow::Result<ExitCode> {
     let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows all agents");
-    let agent = access.get_agent(id).await?.ok_or_else(unknown)?;
+    let agent = access.agent(id).await?.ok_or_else(unknown)?;
     if json {
         print_json(&agent)?;
     } else {

@@ -1,7 +1,7 @@
 //! The names against which files are checked before they are applied: those of the running workers, else of the
 //! settings.
 
-use crate::access::Access;
+use crate::client::GatewayClient;
 use base::config::Settings;
 use commands::crew::Crew;
 use definitions::agent::validate::Known;
@@ -15,9 +15,9 @@ pub fn here(settings: &Settings) -> Known {
 
 /// The running workers, and the names that agents and workflows may use on them. Without `json` it prints to stderr if
 /// these differ from the local settings.
-pub async fn of(access: &Access, settings: &Settings, json: bool) -> anyhow::Result<(Crew, Known)> {
+pub async fn of(access: &GatewayClient, settings: &Settings, json: bool) -> anyhow::Result<(Crew, Known)> {
     let crew = access.crew().await?;
-    let listed = access.list_workflows().await?.into_iter().filter(|workflow| workflow.error.is_none());
+    let listed = access.workflows().await?.into_iter().filter(|workflow| workflow.error.is_none());
     let workflows = listed.map(|workflow| workflow.workflow_id);
     let local = here(settings).with_private(settings.http.allow_private.clone());
     let known = crew.checked_with(workflows, &local);

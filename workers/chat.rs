@@ -1,7 +1,7 @@
 //! `turnwheel chat`: a conversation in the terminal, through a gateway. Input lines become messages; replies and status
 //! changes arrive as server-sent events. With piped input, each line waits until the previous turn has ended.
 
-use crate::access::{self, Access};
+use crate::access;
 use crate::client::GatewayClient;
 use crate::ending::Awaited;
 use crate::failure::{self, Failure, is_unknown};
@@ -14,6 +14,7 @@ use base::tasks::Tasks;
 use clap::Args;
 use commands::agents::AgentSummary;
 use commands::messages::NewMessage;
+use commands::sessions::SessionDetails;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
@@ -79,15 +80,8 @@ impl Chat {
             true => plain.on_terminal(colour, if asks { "> " } else { "" }),
             false => plain,
         };
-        let mut talk = Talk {
-            access: Access::Gateway(client),
-            tasks: Tasks::new(),
-            screen,
-            session_id,
-            agent_id,
-            user_id: self.user,
-            feed: None,
-        };
+        let mut talk =
+            Talk { access: client, tasks: Tasks::new(), screen, session_id, agent_id, user_id: self.user, feed: None };
         talk.open_known().await?;
         if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
     }
@@ -162,7 +156,7 @@ fn write(text: &str) {
 }
 
 struct Talk {
-    access: Access,
+    access: GatewayClient,
     tasks: Tasks,
     screen: Screen,
     session_id: String,
@@ -249,7 +243,7 @@ impl Talk {
             user_id: self.user_id.clone(),
             ..NewMessage::default()
         };
-        let accepted = self.access.send(message).await?;
+        let accepted = self.access.send(&message).await?;
         if self.feed.is_none() {
             // All events of a new session belong to the turn of this message.
             self.feed = Some(follow_new(&self.access, &self.session_id, &self.tasks).await?);
@@ -258,7 +252,7 @@ impl Talk {
     }
 
     async fn standing(&self) -> anyhow::Result<String> {
-        let Some(session) = self.access.get_session(&self.session_id).await? else {
+        let Some(SessionDetails { session, .. }) = self.access.session(&self.session_id).await? else {
             return Ok(format!("session {} has not started", self.session_id));
         };
         let now = clock::now();
@@ -282,7 +276,7 @@ async fn next(feed: &mut Option<Feed>) -> Option<Notice> {
 }
 
 /// Follows a session from its first event. Retries while the session is unknown: a worker has to take its lane first.
-pub async fn follow_new(access: &Access, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
+pub async fn follow_new(access: &GatewayClient, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
     let mut tries = tokio::time::interval(Duration::from_millis(200));
     let mut left = 50;
     loop {

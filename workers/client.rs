@@ -1,8 +1,11 @@
 //! A client of the gateway's HTTP API.
 
 use crate::failure::Failure;
+use crate::feed::{self, Feed};
 use base::http_client;
+use base::tasks::Tasks;
 use commands::agents::AgentSummary;
+use commands::crew::Crew;
 use commands::dead_letters::{Letter, LetterSummary, Replayed};
 use commands::doctor::Finding;
 use commands::enqueue::Accepted;
@@ -16,9 +19,11 @@ use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
 use commands::timers::PendingTimer;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::{AgentRecord, StoredAgent};
-use definitions::knowledge::source::SourceEntry;
+use definitions::knowledge::files::NamedText;
+use definitions::knowledge::source::{Origin, SourceEntry};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::knowledge::Hit;
+use engine::knowledge::sync::Changes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -32,7 +37,6 @@ use storage::store::records::SessionQuery;
 use types::event::EventType;
 use types::job::Command;
 use types::run::RunQuery;
-use types::session::Session;
 use types::turn::TurnRecord;
 use url::Url;
 
@@ -104,14 +108,9 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["sessions"]).query(&filters), "sessions").await
     }
 
-    pub async fn session(&self, session_id: &str) -> anyhow::Result<Option<Session>> {
+    /// The session, and whether its lane has jobs.
+    pub async fn session(&self, session_id: &str) -> anyhow::Result<Option<SessionDetails>> {
         known(self.call(self.api(Method::GET, &["sessions", session_id])).await)
-    }
-
-    /// Whether the session's lane has jobs; `None` if the gateway does not know.
-    pub async fn has_jobs(&self, session_id: &str) -> anyhow::Result<Option<bool>> {
-        let details: SessionDetails = self.call(self.api(Method::GET, &["sessions", session_id])).await?;
-        Ok(details.has_jobs)
     }
 
     /// The last turns with their steps, oldest first.
@@ -160,8 +159,13 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["doctor"]), "findings").await
     }
 
+    /// The running workers.
+    pub async fn crew(&self) -> anyhow::Result<Crew> {
+        Ok(Crew::new(self.processes().await?))
+    }
+
     /// The running processes; empty if the gateway is of an earlier version.
-    pub async fn processes(&self) -> anyhow::Result<Vec<Process>> {
+    async fn processes(&self) -> anyhow::Result<Vec<Process>> {
         match self.listing(self.api(Method::GET, &["processes"]), "processes").await {
             Err(error) if crate::failure::is_unknown(&error) => Ok(Vec::new()),
             answer => answer,
@@ -184,6 +188,25 @@ impl GatewayClient {
     pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
         let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
         Ok(answer["changed"].as_bool().unwrap_or(true))
+    }
+
+    /// Replaces the texts that an agent has from its file. Returns true if a text has changed.
+    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
+        let there = self.knowledge(Some(agent_id)).await?;
+        let changes = Changes::between(agent_id, &there, texts);
+        let mut left = changes.put.len() + changes.remove.len();
+        let mut is_last = || {
+            left -= 1;
+            left == 0
+        };
+        for NamedText { name, text } in &changes.put {
+            let new = NewText { text: text.clone(), origin: Origin::AgentFile };
+            self.put_knowledge(agent_id, name, &new, is_last()).await?;
+        }
+        for name in &changes.remove {
+            self.remove_knowledge(agent_id, name, is_last()).await?;
+        }
+        Ok(!changes.is_empty())
     }
 
     /// Stores a text. `last` marks the last one of several: only then the gateway indexes the agent's texts again.
@@ -248,9 +271,35 @@ impl GatewayClient {
         self.call(self.api(Method::GET, &["runs", run_id])).await
     }
 
-    /// Sends an operator's command for a run: `cancel`, `resume` or `restart`.
-    pub async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {
+    pub async fn cancel_run(
+        &self,
+        run_id: &str,
+        reason: Option<String>,
+        by: Option<String>,
+    ) -> anyhow::Result<StartedRun> {
+        self.order_run(run_id, "cancel", &json!({ "reason": reason, "by": by })).await
+    }
+
+    pub async fn resume_run(&self, run_id: &str) -> anyhow::Result<StartedRun> {
+        self.order_run(run_id, "resume", &json!({})).await
+    }
+
+    pub async fn restart_run(&self, run_id: &str, from_stage: &str) -> anyhow::Result<StartedRun> {
+        self.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await
+    }
+
+    async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {
         self.call(self.api(Method::POST, &["runs", run_id, verb]).json(body)).await
+    }
+
+    /// Follows a session's events after `last_id`, or from now on. Fails with 404 if the session is unknown.
+    pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
+        feed::open(self.clone(), Followed::Session(session_id.to_owned()), last_id, tasks).await
+    }
+
+    /// Follows a run from its first event.
+    pub async fn follow_run(&self, run_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
+        feed::open(self.clone(), Followed::Run(run_id.to_owned()), Some(0), tasks).await
     }
 
     /// Opens the events of a session or run after `last_id`, or from now on.

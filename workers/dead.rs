@@ -1,6 +1,7 @@
 //! `turnwheel dead`: lists, shows and replays dead letters.
 
-use crate::access::Access;
+use crate::access;
+use crate::client::GatewayClient;
 use crate::listing::Listing;
 use crate::table::{pretty, print, print_json, printable, rough, table};
 use base::clock;
@@ -65,11 +66,11 @@ pub struct Which {
 impl Dead {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         match self {
             Self::List(listing) => listing.refresh.show("no dead letters", async || view(&access, listing).await).await,
             Self::Show(Which { which, json }) => {
-                let letter = access.get_letter(&which).await?;
+                let letter = access.letter(&which).await?;
                 if json {
                     return print_json(&letter);
                 }
@@ -77,7 +78,7 @@ impl Dead {
                 Ok(())
             }
             Self::Replay(Which { which, json }) => {
-                let replayed = access.replay_letter(&which).await?;
+                let replayed = access.replay(&which).await?;
                 if json {
                     return print_json(&replayed);
                 }
@@ -88,8 +89,8 @@ impl Dead {
     }
 }
 
-async fn view(access: &Access, listing: Listing) -> anyhow::Result<String> {
-    let letters = access.list_letters(listing.limit()).await?;
+async fn view(access: &GatewayClient, listing: Listing) -> anyhow::Result<String> {
+    let letters = access.letters(listing.limit()).await?;
     listing.text("letters", letters, |letters| rows(letters, clock::now()))
 }
 

@@ -1,7 +1,7 @@
 //! Waits for the end of a turn: until its last status event, or until its session has it committed. The latter is
 //! needed where no status changes, for example during a handoff.
 
-use crate::access::Access;
+use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::feed::{Feed, Notice};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_millis(500);
 /// The wait for one turn.
 pub struct Awaited<'a> {
     /// The connection to the system.
-    pub access: &'a Access,
+    pub access: &'a GatewayClient,
     /// The turn's session.
     pub session_id: &'a str,
     /// The turn's id.
@@ -56,9 +56,9 @@ impl Awaited<'_> {
 
     /// False if the session cannot be read: the feed reports lost connections.
     async fn is_committed(&self) -> bool {
-        let asked = timeout(LOOK, self.access.get_session(self.session_id)).await;
+        let asked = timeout(LOOK, self.access.session(self.session_id)).await;
         // Also true for a job that was merged into another job's turn.
-        matches!(asked, Ok(Ok(Some(session))) if session.has_handled(self.turn_id))
+        matches!(asked, Ok(Ok(Some(found))) if found.session.has_handled(self.turn_id))
     }
 
     fn overdue(&self) -> Failure {

@@ -5,9 +5,8 @@ use crate::client::{Events, Followed, GatewayClient};
 use crate::failure::is_unknown;
 use base::tasks::{OnPanic, Tasks};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::time::Duration;
-use storage::queue::{QueueError, StreamEvent};
+use storage::queue::StreamEvent;
 use tokio::sync::mpsc;
 use types::event::Event;
 
@@ -30,28 +29,9 @@ pub enum Notice {
 /// Notices in order; closed after [`Notice::Failed`].
 pub type Feed = mpsc::Receiver<Notice>;
 
-/// A feed from a cluster's queue, whose client reconnects itself.
-pub fn of_queue(mut events: BoxStream<'static, Result<StreamEvent, QueueError>>, tasks: &Tasks) -> Feed {
-    let (sender, feed) = mpsc::channel(64);
-    tasks.spawn("feed", OnPanic::Log, async move {
-        while let Some(event) = events.next().await {
-            let notice = match event {
-                Ok(event) => decode(&event),
-                Err(error) => Some(Notice::Failed(error.into())),
-            };
-            if let Some(notice) = notice
-                && sender.send(notice).await.is_err()
-            {
-                return;
-            }
-        }
-    });
-    feed
-}
-
 /// A feed from a gateway. The first connection is made before this returns, so that the caller gets the error of an
 /// unknown session or run.
-pub async fn of_gateway(
+pub async fn open(
     client: GatewayClient,
     followed: Followed,
     last_id: Option<u64>,

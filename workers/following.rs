@@ -1,6 +1,6 @@
 //! Follows a run in the terminal: its progress on stderr, its output on stdout.
 
-use crate::access::Access;
+use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::feed::Notice;
 use crate::progress::{Progress, took};
@@ -23,7 +23,7 @@ const INTERRUPTED: u8 = 130;
 
 /// Follows one run.
 pub struct Following<'a> {
-    access: &'a Access,
+    access: &'a GatewayClient,
     run_id: &'a str,
     json: bool,
     progress: Progress,
@@ -33,7 +33,7 @@ pub struct Following<'a> {
 
 impl<'a> Following<'a> {
     /// With `json`, stdout has each event as a line of JSON, and nothing else.
-    pub fn new(access: &'a Access, run_id: &'a str, colour: bool, json: bool) -> Self {
+    pub fn new(access: &'a GatewayClient, run_id: &'a str, colour: bool, json: bool) -> Self {
         let progress = Progress::new(colour && std::io::stderr().is_terminal());
         Self { access, run_id, json, progress, output: None }
     }
@@ -41,8 +41,8 @@ impl<'a> Following<'a> {
     /// Follows until the run ends, or until Ctrl-C.
     pub async fn follow(mut self, tasks: &Tasks) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
-        let RunDetails { run, .. } = self.access.get_run(self.run_id).await?;
-        let mut feed = self.access.follow_run(&run, tasks).await?;
+        let RunDetails { run, .. } = self.access.run(self.run_id).await?;
+        let mut feed = self.access.follow_run(&run.run_id, tasks).await?;
         self.say(&format!("run {} of {}", self.run_id, run.workflow_id));
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,12 +98,12 @@ impl<'a> Following<'a> {
 
     /// False if the run cannot be read: the feed reports lost connections.
     async fn has_ended(&self) -> bool {
-        let asked = timeout(LOOK, self.access.get_run(self.run_id)).await;
+        let asked = timeout(LOOK, self.access.run(self.run_id)).await;
         matches!(asked, Ok(Ok(details)) if details.run.status.has_ended())
     }
 
     async fn end(&mut self) -> anyhow::Result<ExitCode> {
-        let run = self.access.get_run(self.run_id).await?.run;
+        let run = self.access.run(self.run_id).await?.run;
         eprint!("{}", self.progress.rest());
         if run.status == RunStatus::Completed {
             let (time, usage) = (run.started_at.zip(run.ended_at), run.usage);

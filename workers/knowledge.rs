@@ -1,6 +1,7 @@
 //! `turnwheel knowledge`: adds, lists, searches and removes the texts that agents answer from.
 
-use crate::access::Access;
+use crate::access;
+use crate::client::GatewayClient;
 use crate::table::{print, print_json, print_table, printable, table};
 use base::config::load::Loaded;
 use base::tasks::Tasks;
@@ -122,7 +123,7 @@ pub struct Remove {
 impl Knowledge {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         match self {
             Self::Add(add) => return add.run(&access).await,
             Self::List(list) => list.run(&access).await?,
@@ -134,7 +135,7 @@ impl Knowledge {
 }
 
 impl Add {
-    async fn run(self, access: &Access) -> anyhow::Result<ExitCode> {
+    async fn run(self, access: &GatewayClient) -> anyhow::Result<ExitCode> {
         let (mut stored, mut bad) = (Vec::new(), false);
         for (at, file) in self.files.iter().enumerate() {
             let last = at + 1 == self.files.len();
@@ -161,8 +162,8 @@ impl Add {
 }
 
 impl List {
-    async fn run(self, access: &Access) -> anyhow::Result<()> {
-        let sources = access.list_knowledge(self.agent.as_deref()).await?;
+    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
+        let sources = access.knowledge(self.agent.as_deref()).await?;
         if self.json {
             return print_json(&json!({ "sources": sources }));
         }
@@ -182,7 +183,7 @@ impl List {
 }
 
 impl Search {
-    async fn run(self, access: &Access) -> anyhow::Result<()> {
+    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
         let hits = access.search_knowledge(&self.agent, &self.query.join(" "), usize::from(self.limit)).await?;
         if self.json {
             return print_json(&json!({ "hits": hits }));
@@ -201,7 +202,7 @@ impl Search {
 }
 
 impl Remove {
-    async fn run(self, access: &Access) -> anyhow::Result<()> {
+    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
         let mut removed = Vec::new();
         for (at, name) in self.sources.iter().enumerate() {
             removed.push(access.remove_knowledge(&self.agent, name, at + 1 == self.sources.len()).await?);

@@ -28,7 +28,6 @@ mod knowledge;
 mod listing;
 mod log;
 mod models;
-mod open;
 mod order;
 mod progress;
 mod refresh;

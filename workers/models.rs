@@ -1,6 +1,6 @@
 //! `turnwheel models`: lists models with their circuits, and agents with their budgets.
 
-use crate::access::Access;
+use crate::access;
 use crate::table::{print, print_json, print_table, table};
 use base::config::load::Loaded;
 use base::tasks::Tasks;
@@ -28,7 +28,7 @@ pub struct ListModels {
 impl ListModels {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let list = Access::open(loaded, &tasks).await?.list_models().await?;
+        let list = access::open(loaded, &tasks).await?.models().await?;
         if self.json { print_json(&list) } else { show(list) }
     }
 }

@@ -1,10 +1,11 @@
 //! The options and the output that all operators' commands for a session share.
 
-use crate::access::Access;
+use crate::client::GatewayClient;
 use crate::table::{print, print_json};
 use base::clock;
 use clap::Args;
 use commands::operator::Order;
+use commands::sessions::SessionDetails;
 use types::job::Command;
 use types::session::{Session, Status};
 
@@ -26,7 +27,7 @@ impl Given {
     /// `name` is the name of the timers to cancel.
     pub async fn order(
         self,
-        access: &Access,
+        access: &GatewayClient,
         session_id: &str,
         command: Command,
         name: Option<String>,
@@ -39,7 +40,7 @@ impl Given {
             }
             return Ok(());
         }
-        let accepted = access.control(session_id, Order { command, name, reason, by }).await?;
+        let accepted = access.control(session_id, &Order { command, name, reason, by }).await?;
         if json {
             return print_json(&accepted);
         }
@@ -50,13 +51,13 @@ impl Given {
 
 /// Returns the reason why the command would change nothing; `None` if the session is unknown or busy.
 async fn nothing_to_do(
-    access: &Access,
+    access: &GatewayClient,
     session_id: &str,
     command: Command,
     name: Option<&str>,
 ) -> anyhow::Result<Option<String>> {
-    let Some(session) = access.get_session(session_id).await? else { return Ok(None) };
-    if is_at_work(&session) || access.has_jobs(&session).await? {
+    let Some(SessionDetails { session, has_jobs }) = access.session(session_id).await? else { return Ok(None) };
+    if is_at_work(&session) || has_jobs.unwrap_or(true) {
         return Ok(None);
     }
     Ok(idle(&session, command, name))

@@ -1,6 +1,7 @@
 //! `turnwheel runs`: lists, shows, cancels, resumes and restarts runs.
 
-use crate::access::Access;
+use crate::access;
+use crate::client::GatewayClient;
 use crate::listing::Listing;
 use crate::progress::took;
 use crate::refresh::Refresh;
@@ -142,7 +143,7 @@ fn status(text: &str) -> Result<RunStatus, String> {
 impl Runs {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         match self {
             Self::List(which) => which.listing.refresh.show("no runs", async || list(&access, &which).await).await,
             Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
@@ -150,7 +151,7 @@ impl Runs {
                 ordered.done(&access.cancel_run(&ordered.run, reason, by).await?)
             }
             Self::Resume(ordered) => ordered.done(&access.resume_run(&ordered.run).await?),
-            Self::Restart(Restart { from, ordered }) => ordered.done(&access.restart_run(&ordered.run, from).await?),
+            Self::Restart(Restart { from, ordered }) => ordered.done(&access.restart_run(&ordered.run, &from).await?),
         }
     }
 }
@@ -165,7 +166,7 @@ impl Ordered {
     }
 }
 
-async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
+async fn list(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
     let List { workflow, status, session, listing } = which;
     let query = RunQuery {
         workflow_id: workflow.clone(),
@@ -174,7 +175,7 @@ async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
         limit: listing.limit(),
         ..RunQuery::default()
     };
-    listing.text("runs", access.list_runs(query).await?, |runs| rows(runs, clock::now()))
+    listing.text("runs", access.runs(&query).await?, |runs| rows(runs, clock::now()))
 }
 
 fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
@@ -189,8 +190,8 @@ fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
     rows.to_string()
 }
 
-async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
-    let details = access.get_run(&which.run).await?;
+async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<String> {
+    let details = access.run(&which.run).await?;
     match which.json {
         true => pretty(&details),
         false => Ok(describe(&details, clock::now())),

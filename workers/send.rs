@@ -1,7 +1,8 @@
 //! `turnwheel send`: sends one message to an agent.
 
-use crate::access::Access;
+use crate::access;
 use crate::chat::follow_new;
+use crate::client::GatewayClient;
 use crate::ending::Awaited;
 use crate::feed::Notice;
 use crate::screen::Screen;
@@ -58,7 +59,7 @@ pub struct Send {
 impl Send {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         let message = NewMessage {
             session_id: self.session.clone(),
             agent_id: self.agent.clone(),
@@ -68,7 +69,7 @@ impl Send {
             channel: self.channel.clone(),
             ..NewMessage::default()
         };
-        let accepted = access.send(message).await?;
+        let accepted = access.send(&message).await?;
         match (self.wait, self.json) {
             (false, true) => print_json(&accepted),
             (false, false) => {
@@ -78,7 +79,7 @@ impl Send {
             (true, true) => self.collect(&access, accepted, &tasks).await,
             (true, false) => {
                 print(&accepted.job_id);
-                let agents = access.list_agents().await?;
+                let agents = access.agents().await?;
                 let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
                 let (mut screen, turn_id) = (Screen::plain(names), accepted.job_id.clone());
                 wait(&access, &accepted, self.timeout, &tasks, |notice| show(&mut screen, notice, &turn_id)).await
@@ -87,7 +88,7 @@ impl Send {
     }
 
     /// Prints the replies when the turn has ended, or when waiting for it has failed.
-    async fn collect(&self, access: &Access, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
+    async fn collect(&self, access: &GatewayClient, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
         let mut replies: Vec<Reply> = Vec::new();
         let waited = wait(access, &accepted, self.timeout, tasks, |notice| {
             let Notice::Event(event) = notice else { return };
@@ -109,7 +110,7 @@ impl Send {
 
 /// Calls `show` with every notice until the turn of the message has ended.
 async fn wait(
-    access: &Access,
+    access: &GatewayClient,
     accepted: &Accepted,
     limit: Duration,
     tasks: &Tasks,

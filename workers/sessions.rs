@@ -1,6 +1,7 @@
 //! `turnwheel sessions`: lists, shows, cancels, releases and closes conversations.
 
-use crate::access::Access;
+use crate::access;
+use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::listing::Listing;
 use crate::order::Given;
@@ -124,7 +125,7 @@ fn status(text: &str) -> Result<Status, String> {
 impl Sessions {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         match self {
             Self::List(which) => which.listing.refresh.show("no sessions", async || list(&access, &which).await).await,
             Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
@@ -135,9 +136,9 @@ impl Sessions {
     }
 }
 
-async fn list(access: &Access, which: &List) -> anyhow::Result<String> {
+async fn list(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
     let (agent_id, limit) = (which.agent.clone(), which.listing.limit());
-    let sessions = access.list_sessions(SessionQuery { status: which.status, agent_id, limit }).await?;
+    let sessions = access.sessions(&SessionQuery { status: which.status, agent_id, limit }).await?;
     which.listing.text("sessions", sessions, |sessions| rows(sessions, clock::now()))
 }
 
@@ -159,15 +160,15 @@ fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
     rows.to_string()
 }
 
-async fn show(access: &Access, which: &Show) -> anyhow::Result<String> {
+async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<String> {
     let unknown = || {
         let hint =
             "`turnwheel sessions list` shows all sessions; a new one appears when a worker handles its first message";
         Failure::new(format!("there is no session `{}`", which.id), hint)
     };
-    let session = access.get_session(&which.id).await?.ok_or_else(unknown)?;
+    let session = access.session(&which.id).await?.ok_or_else(unknown)?.session;
     if which.steps {
-        let turns = access.list_turns(&which.id, SHOWN).await?;
+        let turns = access.turns(&which.id, SHOWN).await?;
         return if which.json { pretty(&json!({ "turns": turns })) } else { Ok(steps::describe(&turns, clock::now())) };
     }
     if which.json {

@@ -1,6 +1,7 @@
 //! `turnwheel timers`: lists and cancels pending timers.
 
-use crate::access::Access;
+use crate::access;
+use crate::client::GatewayClient;
 use crate::listing::Listing;
 use crate::order::Given;
 use crate::table::{rough, table};
@@ -68,7 +69,7 @@ pub struct Cancel {
 impl Timers {
     pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = Access::open(loaded, &tasks).await?;
+        let access = access::open(loaded, &tasks).await?;
         match self {
             Self::List(which) => which.listing.refresh.show("no timers", async || view(&access, &which).await).await,
             Self::Cancel(Cancel { session, name, given }) => {
@@ -78,8 +79,8 @@ impl Timers {
     }
 }
 
-async fn view(access: &Access, which: &List) -> anyhow::Result<String> {
-    let timers = access.list_timers(which.session.as_deref(), which.listing.limit()).await?;
+async fn view(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
+    let timers = access.timers(which.session.as_deref(), which.listing.limit()).await?;
     which.listing.text("timers", timers, |timers| rows(timers, clock::now()))
 }
 

@@ -1,7 +1,8 @@
 //! `turnwheel workflows`: runs, lists, shows, validates and applies workflows.
 
-use crate::access::Access;
+use crate::access;
 use crate::basis;
+use crate::client::GatewayClient;
 use crate::failure::Failure;
 use crate::following::Following;
 use crate::report::{FileReport, Report, WORKFLOW};
@@ -152,7 +153,7 @@ pub struct Run {
 impl Workflows {
     pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
-        let open = || Access::open(loaded, &tasks);
+        let open = || access::open(loaded, &tasks);
         match self {
             Self::List { json } => list(&open().await?, json).await,
             Self::Validate { paths, json } => validate(&paths, loaded, json),
@@ -167,8 +168,8 @@ impl Workflows {
     }
 }
 
-async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
-    let workflows = access.list_workflows().await?;
+async fn list(access: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
+    let workflows = access.workflows().await?;
     if json {
         print_json(&json!({ "workflows": workflows }))?;
         return Ok(ExitCode::SUCCESS);
@@ -188,8 +189,8 @@ async fn list(access: &Access, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(access: &Access, which: &Show) -> anyhow::Result<ExitCode> {
-    let Some(stored) = access.get_workflow(&which.id).await? else {
+async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<ExitCode> {
+    let Some(stored) = access.workflow(&which.id).await? else {
         let message = format!("there is no workflow `{}`", which.id);
         return Err(Failure::new(message, "`turnwheel workflows list` shows all workflows").into());
     };
@@ -260,7 +261,7 @@ fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<Ex
     report.end()
 }
 
-async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+async fn apply(access: &GatewayClient, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
     let files = read(paths, &loaded.settings)?;
     let (crew, names) = basis::of(access, &loaded.settings, json).await?;
     let known = match crew.is_empty() {
@@ -283,7 +284,7 @@ async fn apply(access: &Access, paths: &[PathBuf], loaded: &Loaded, json: bool) 
         let mut refused = Vec::new();
         let before = good.len();
         for (file, record) in good {
-            match access.register(record.clone()).await {
+            match access.register(&record).await {
                 Ok(changed) => report.tell(file.applied(changed)),
                 Err(error) if is_refused(&error) => refused.push((file, record, error)),
                 Err(error) => return Err(error.context(format!("cannot apply the workflow `{}`", record.id()))),
@@ -303,19 +304,19 @@ fn is_refused(error: &anyhow::Error) -> bool {
 }
 
 /// Adds the workflows and agents that are stored already.
-async fn registered(access: &Access, known: KnownRunnables, names: &Known) -> anyhow::Result<KnownRunnables> {
+async fn registered(access: &GatewayClient, known: KnownRunnables, names: &Known) -> anyhow::Result<KnownRunnables> {
     let mut workflows = Vec::new();
-    for summary in access.list_workflows().await? {
+    for summary in access.workflows().await? {
         let is_read = summary.source == Source::Store && summary.error.is_none();
         if is_read && known.workflow(&summary.workflow_id).is_none() {
-            let stored = access.get_workflow(&summary.workflow_id).await?;
+            let stored = access.workflow(&summary.workflow_id).await?;
             workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
         }
     }
     let mut agents = Vec::new();
-    for summary in access.list_agents().await? {
+    for summary in access.agents().await? {
         if summary.error.is_none() && known.kind(&summary.agent_id).is_none() {
-            let stored = access.get_agent(&summary.agent_id).await?;
+            let stored = access.agent(&summary.agent_id).await?;
             agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }
     }
@@ -323,11 +324,11 @@ async fn registered(access: &Access, known: KnownRunnables, names: &Known) -> an
     Ok(known.with_workflows(workflows.into_iter().map(|record| record.workflow)))
 }
 
-async fn run(access: &Access, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+async fn run(access: &GatewayClient, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
     let Run { id, query, session, user, run_id, detach, json } = what;
     let query = query.join(" ");
     let new = NewRun { workflow_id: id, query, session_id: session, user_id: user, run_id, ..NewRun::default() };
-    let started = access.start_run(new).await?;
+    let started = access.start_run(&new).await?;
     if detach {
         match json {
             true => print_json(&started)?,

@@ -87,6 +87,8 @@ pub struct GatewayState {
     limits: Limits,
     streams: Streams,
     stop: CancellationToken,
+    /// Whether sessions are shown with their lease.
+    leases: bool,
 }
 
 impl GatewayState {
@@ -98,7 +100,21 @@ impl GatewayState {
         let limits = Limits::new(&settings);
         let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
-        Self { queue, store, settings, known, flows, models: None, tokens, cors, knowledge, limits, streams, stop }
+        Self {
+            queue,
+            store,
+            settings,
+            known,
+            flows,
+            models: None,
+            tokens,
+            cors,
+            knowledge,
+            limits,
+            streams,
+            stop,
+            leases: false,
+        }
     }
 
     /// Replaces the limits that come from the settings.
@@ -119,6 +135,11 @@ impl GatewayState {
     /// Replaces the flows that workflows may name, for a program with its own flows.
     pub fn with_flows(self, flows: Flows) -> Self {
         Self { flows, ..self }
+    }
+
+    /// Shows sessions with their lease. For operators.
+    pub fn with_leases(self) -> Self {
+        Self { leases: true, ..self }
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.

@@ -72,7 +72,9 @@ pub(super) async fn show(
     let session = load(&state, &session_id).await?;
     let asked = tokio::time::timeout(QUEUE_LIMIT, has_jobs(state.queue.as_ref(), &session)).await;
     let has_jobs = asked.ok().and_then(Result::ok);
-    Ok(Json(SessionDetails { session: shown(session), has_jobs }))
+    let lease = session.lease.clone().filter(|_| state.leases);
+    let session = Session { lease, ..shown(session) };
+    Ok(Json(SessionDetails { session, has_jobs }))
 }
 
 /// Length of a listing.

@@ -1,30 +1,27 @@
-//! How commands reach a system: the queue and store of a cluster directly, or the gateway of a running `turnwheel dev`,
-//! because only `dev` itself can open its file.
+//! How commands reach a system: always through a gateway. For a cluster this process serves one itself, on a loopback
+//! port and behind a random token. Without a cluster it is the gateway of the running `turnwheel dev`, because only
+//! `dev` itself can open its file.
 
-mod agents;
-mod conversations;
-mod knowledge;
-mod letters;
-mod runs;
-mod workflows;
-
+use crate::basis;
 use crate::client::GatewayClient;
 use crate::failure::Failure;
-use crate::{basis, open};
+use anyhow::Context;
 use base::config::load::Loaded;
 use base::config::secrets::masked_address;
-use base::config::{Backend, Budget, Settings};
-use base::tasks::Tasks;
-use definitions::agent::validate::Known;
-use engine::model::registry::ModelInfo;
+use base::config::{Backend, Gateway, Settings};
+use base::tasks::{OnPanic, Tasks};
+use gateway::GatewayState;
 use serde::Deserialize;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::queue::Queue;
-use storage::store::Store;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
+use tracing::warn;
+use turnwheel::Opened;
+use uuid::Uuid;
 
 /// How long a command waits for a cluster's servers.
 const OPENING: Duration = Duration::from_secs(10);
@@ -32,62 +29,51 @@ const OPENING: Duration = Duration::from_secs(10);
 /// After this time the command prints which servers it waits for.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// A connection to a running system.
-pub enum Access {
-    /// The queue and store of a cluster.
-    Direct {
-        /// The queue.
-        queue: Arc<dyn Queue>,
-        /// The store.
-        store: Arc<dyn Store>,
-        /// The models in the settings.
-        models: Vec<ModelInfo>,
-        /// The default budget of agents without one.
-        budget: Budget,
-        /// The names that agents may use if no worker runs.
-        known: Box<Known>,
-    },
-    /// The gateway of `turnwheel dev`.
-    Gateway(GatewayClient),
-}
-
-impl Access {
-    /// Opens the cluster that the settings name; without one, the running `dev`.
-    pub async fn open(loaded: &Loaded, tasks: &Tasks) -> anyhow::Result<Self> {
-        let settings = &loaded.settings;
-        if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
-            return cluster(settings, tasks).await;
+/// Connects to the cluster that the settings name; without one, to the running `dev`.
+pub async fn open(loaded: &Loaded, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
+    let settings = &loaded.settings;
+    if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+        let opened = cluster(settings, tasks).await?;
+        return serve(settings, opened, tasks).await;
+    }
+    match running_dev(settings).await? {
+        Some(client) => {
+            eprintln!("using the dev server at {}", client.base());
+            Ok(client)
         }
-        match running_dev(settings).await? {
-            Some(client) => {
-                eprintln!("using the dev server at {}", client.base());
-                Ok(Self::Gateway(client))
-            }
-            None => Err(nothing_found(settings).into()),
-        }
+        None => Err(nothing_found(settings).into()),
     }
 }
 
-fn direct<T>(answer: Result<T, commands::error::CommandError>) -> anyhow::Result<T> {
-    answer.map_err(|reject| Failure::from(reject).into())
+/// Serves a gateway on the cluster's queue and store for this process alone, until `tasks` stop.
+async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
+    let token = Uuid::new_v4().to_string();
+    let mut own = settings.clone();
+    own.gateway = Gateway { tokens: vec![token.clone()], cors: Vec::new(), ..own.gateway };
+    let known = basis::here(settings).with_private(settings.http.allow_private.clone());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a loopback port")?;
+    let address = listener.local_addr()?;
+    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).with_leases();
+    let stop = tasks.stop_token();
+    tasks.spawn("gateway", OnPanic::Log, async move {
+        if let Err(error) = gateway::serve(listener, state, stop).await {
+            warn!("the gateway of this command has failed: {error}");
+        }
+    });
+    GatewayClient::new(&format!("http://{address}"), Some(token))
 }
 
-async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Access> {
+async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
     let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
     let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
-    let mut opening = pin!(open::backend(settings, tasks));
+    let mut opening = pin!(turnwheel::open(settings, tasks));
     let mut opened = timeout(NOTICE, &mut opening).await;
     if opened.is_err() {
         eprintln!("waiting up to {}s for {servers}", OPENING.as_secs());
         opened = timeout(OPENING - NOTICE, &mut opening).await;
     }
     let problem = match opened {
-        Ok(Ok((queue, store))) => {
-            let (models, budget) = (ModelInfo::of_settings(settings), settings.budget.clone());
-            let known = Box::new(basis::here(settings).with_private(settings.http.allow_private.clone()));
-            return Ok(Access::Direct { queue, store, models, budget, known });
-        }
-        Ok(Err(error)) => return Err(error),
+        Ok(opened) => return Ok(opened?),
         // After a stop, the opening returns the error that it has been retrying.
         Err(_) => {
             tasks.stop();
@@ -147,7 +133,7 @@ mod tests {
             if let Some(content) = content {
                 std::fs::write(dir.path().join("dev.json"), content).unwrap();
             }
-            let opened = Access::open(&loaded(dir.path(), Settings::default()), &Tasks::new()).await;
+            let opened = open(&loaded(dir.path(), Settings::default()), &Tasks::new()).await;
             let lines = crate::failure::lines(&opened.err().unwrap());
             assert!(lines[1].contains("turnwheel dev") && lines[1].contains("NATS_URL"), "{lines:?}");
         }
