@@ -24,6 +24,7 @@ mod examples;
 mod failure;
 mod feed;
 mod following;
+mod init;
 mod knowledge;
 mod listing;
 mod log;
@@ -67,7 +68,7 @@ Examples:
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 
-New here? Run `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`.
+New here? Run `turnwheel init`, then `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`.
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 success, 1 failure, 2 wrong usage.";
@@ -105,6 +106,8 @@ enum Command {
     /// Run everything in one process, without servers: worker, scheduler, gateway and demo API
     #[command(after_help = examples::DEV)]
     Dev,
+    /// Write a first agent file, to start from
+    Init(init::Init),
     /// Run a worker, which executes turns, as one process of a cluster; start more to scale
     #[command(after_help = examples::WORKER)]
     Worker,
@@ -217,7 +220,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let default = match cli.command.is_role() {
         // The NATS client names servers only by their ports, and the queue logs the same events.
         true => "info,async_nats=warn",
-        false => "warn,cluster::nats=error,cluster::mongo=error",
+        false => "warn,turnwheel_cluster=error",
     };
     let loaded = Settings::load(&sources)?;
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));
@@ -238,6 +241,7 @@ async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Res
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::Dev => Box::pin(roles::dev(loaded.settings)).await.map(done),
+        Command::Init(command) => command.run(&loaded.settings).map(done),
         Command::Worker => Box::pin(roles::worker(loaded.settings)).await.map(done),
         Command::Scheduler => Box::pin(roles::scheduler(loaded.settings)).await.map(done),
         Command::Gateway => Box::pin(roles::gateway(loaded.settings)).await.map(done),

@@ -39,9 +39,10 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     let agents = crate::watch::apply(settings, store.as_ref()).await;
     let watched = crate::watch::keep(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
-    serve_demo(&tasks).await;
+    let demo = serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;
     let parts = Parts { worker: true, scheduler: true, gateway: true };
+    greet(settings, demo);
     let ended = run(&engine, parts, &mut signals).await;
     drop(marker);
     tasks.shutdown(END).await;
@@ -132,11 +133,30 @@ pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn serve_demo(tasks: &Tasks) {
+/// Prints where `dev` serves what, and the next commands to try.
+fn greet(settings: &Settings, demo: Option<SocketAddr>) {
+    let demo = demo.map_or_else(|| "not started".to_owned(), |address| format!("http://{address}"));
+    let (agents, data) = (settings.agents_dir.display(), settings.data_dir.display());
+    eprintln!("Turnwheel {}: the whole engine in this process; Ctrl-C stops it", env!("CARGO_PKG_VERSION"));
+    eprintln!("  gateway   http://{}   (API: /openapi.json)", settings.gateway.listen);
+    eprintln!("  demo API  {demo}   (its calls: /log)");
+    eprintln!("  files     agents in {agents}, applied when you save them; data in {data}");
+    eprintln!(
+        "  try       turnwheel chat --agent sales   in a second terminal; turnwheel agents list shows all agents"
+    );
+}
+
+/// Returns its address; `None` if it could not be started.
+async fn serve_demo(tasks: &Tasks) -> Option<SocketAddr> {
     let address = SocketAddr::from(([127, 0, 0, 1], demo::PORT));
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
-        Err(error) => return warn!("cannot start the demo API on {address}: {error}"),
+        Err(error) => {
+            warn!(
+                "cannot start the demo API on {address}: {error}; stop the other process on this port, or ignore this"
+            );
+            return None;
+        }
     };
     info!("demo API on http://{address}");
     let stop = tasks.stop_token();
@@ -145,6 +165,7 @@ async fn serve_demo(tasks: &Tasks) {
             warn!("the demo API failed: {error}");
         }
     });
+    Some(address)
 }
 
 /// The file `<data_dir>/dev.json`, by which other commands find the running `dev`.

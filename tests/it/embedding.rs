@@ -234,7 +234,7 @@ async fn a_script_at_its_end_fails_the_test_with_the_question() {
         engine
     });
     let told = told.await;
-    for part in ["还在吗", "has 1 answers", "question 2", "decision"] {
+    for part in ["还在吗", "has 1 answers", "request 2", "decision"] {
         assert!(told.contains(part), "{part}: {told}");
     }
     let strict = Script::by(|asked| {

@@ -2,6 +2,7 @@
 
 use super::AgentRecord;
 use crate::document::file::{DocumentError, kind};
+use crate::document::wording::in_file_terms;
 use crate::document::{Finding, Place, Places, file as files};
 use base::clock;
 use include_dir::{Dir, include_dir};
@@ -71,7 +72,7 @@ pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
             "." => "top level".to_owned(),
             path => path.to_owned(),
         };
-        AgentError::Field { at: None, path, problem: error.inner().to_string() }
+        AgentError::Field { at: None, path, problem: in_file_terms(&error.inner().to_string()) }
     })
 }
 
@@ -170,14 +171,18 @@ mod tests {
             ("a.json", "{\"id\": \"a\",\n}", vec!["line 2, column"]),
             ("a.yaml", "", vec!["top level", "found nothing"]),
             ("a.yaml", "- id: a\n", vec!["top level", "found a list"]),
-            ("a.yaml", "name: x\n", vec!["missing field `id`"]),
-            ("a.yaml", "id: 5\n", vec!["line 1, column 5: id: ", "integer `5`", "expected a string"]),
+            ("a.yaml", "name: x\n", vec!["`id` is missing"]),
+            ("a.yaml", "id: 5\n", vec!["line 1, column 5: id: ", "the number `5`", "expected a text"]),
+            ("a.yaml", "id: a\nsop: yes\n", vec!["line 2, column 6: sop: ", "the boolean `true`", "between quotes"]),
+            ("a.yaml", "id: a\nsop： 回答\n", vec!["line 2, column 4: ", "full-width"]),
+            ("a.yaml", "id: a\nsop： 回答\nname: b\n", vec!["line 2, column 4: ", "full-width"]),
+            ("a.yaml", "id: a\nsop: say: hello\n", vec!["line 2", "between quotes"]),
             ("a.yaml", "# x\nid: a\ntimers:\n  - delay: soon\n", vec!["line 4, column 12: timers[0].delay: "]),
-            ("a.json", "{\"id\": \"a\",\n \"sop\": 7}", vec!["line 2, column 9: sop: ", "integer `7`"]),
+            ("a.json", "{\"id\": \"a\",\n \"sop\": 7}", vec!["line 2, column 9: sop: ", "the number `7`"]),
             (
                 "a.yml",
                 "id: a\nskills: [{id: q, http: {url: 7}}]",
-                vec!["line 2, column 30: skills[0].http.url: ", "integer `7`"],
+                vec!["line 2, column 30: skills[0].http.url: ", "the number `7`"],
             ),
             ("a.yml", "id: a\ntimers: [{delay: soon}]", vec!["timers[0].delay: ", "`soon`", "`30m`"]),
             ("a.yml", "id: a\ntimers: [{delay: -5}]", vec!["timers[0].delay: ", "negative"]),
@@ -229,6 +234,10 @@ mod tests {
         assert_eq!(results, [true, false, false, false]);
         let error = loaded[1].1.as_ref().unwrap_err().to_string();
         assert!(error.contains("c.yml") && error.contains("`b`"), "{error}");
+
+        std::fs::write(folder.path().join("gbk.yaml"), b"id: a\nsop: \xc4\xe3\xba\xc3\n").unwrap();
+        let error = file(&folder.path().join("gbk.yaml")).unwrap_err().to_string();
+        assert!(error.contains("not UTF-8 (byte 11)"), "{error}");
 
         let good = folder.path().join("a.json");
         let given = [good.clone(), good, folder.path().join("gone.yaml")];

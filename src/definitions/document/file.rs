@@ -26,6 +26,9 @@ pub enum DocumentError {
     /// The operating system reported an error.
     #[error("cannot read it: {0}")]
     Read(std::io::Error),
+    /// The file is not UTF-8, for example GBK.
+    #[error("it is not UTF-8 (byte {0}); save it as UTF-8 in your editor")]
+    Encoding(usize),
     /// The file's name has another extension.
     #[error("the file's name must end in .yaml, .yml or .json")]
     Extension,
@@ -57,7 +60,8 @@ pub fn text(path: &Path) -> Result<String, DocumentError> {
     if length > MAX_BYTES {
         return Err(DocumentError::TooLarge(length));
     }
-    std::fs::read_to_string(path).map_err(DocumentError::Read)
+    let bytes = std::fs::read(path).map_err(DocumentError::Read)?;
+    String::from_utf8(bytes).map_err(|error| DocumentError::Encoding(error.utf8_error().valid_up_to()))
 }
 
 /// Reads the given files and the files in the given folders, sorted by name, each file once. In a folder, subfolders,
@@ -136,21 +140,42 @@ pub fn kind(value: &Value) -> &'static str {
 
 fn yaml(text: &str) -> Result<Value, DocumentError> {
     let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error))
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error, text))
 }
 
-fn syntax(error: &serde_saphyr::Error) -> DocumentError {
-    let at = error.location();
-    DocumentError::Syntax {
-        line: at.map_or(0, |at| at.line()),
-        column: at.map_or(0, |at| at.column()),
-        problem: match error {
-            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("the key `{key}` appears twice; remove one")
-            }
-            other => other.to_string().trim().to_owned(),
-        },
+fn syntax(error: &serde_saphyr::Error, text: &str) -> DocumentError {
+    if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = error {
+        return located(error, format!("the key `{key}` appears twice; remove one"));
     }
+    let reported = error.location().map_or(0, |at| at.line());
+    // The reader notices such a line only at the next one.
+    let lines = text.lines().zip(1_u64..).filter(|(_, line)| reported == 0 || *line <= reported);
+    if let Some((content, line)) = lines.filter(|(line, _)| full_width_colon(line).is_some()).last() {
+        let column = full_width_colon(content).map_or(0, |at| content[..at].chars().count() as u64 + 1);
+        let problem = "the colon `：` is a full-width character; write `:` and a space behind the key".to_owned();
+        return DocumentError::Syntax { line, column, problem };
+    }
+    let problem = error.to_string();
+    let problem = problem.trim().split(" at line ").next().unwrap_or_default();
+    let hint = match problem {
+        _ if problem.contains("mapping values are not allowed") => "; put a text that contains `: ` between quotes",
+        _ if problem.contains("tab") => "; indent with spaces",
+        _ => "",
+    };
+    located(error, format!("{problem}{hint}"))
+}
+
+fn located(error: &serde_saphyr::Error, problem: String) -> DocumentError {
+    let at = error.location();
+    DocumentError::Syntax { line: at.map_or(0, |at| at.line()), column: at.map_or(0, |at| at.column()), problem }
+}
+
+/// Where a line has a full-width colon behind its key, as Chinese input methods write it. In bytes.
+fn full_width_colon(line: &str) -> Option<usize> {
+    let key = line.trim_start_matches([' ', '-']);
+    let at = key.find('：')?;
+    let is_key = !key[..at].is_empty() && key[..at].bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_key.then(|| line.len() - key.len() + at)
 }
 
 fn json(text: &str) -> Result<Value, DocumentError> {

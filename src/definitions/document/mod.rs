@@ -4,6 +4,7 @@
 pub mod file;
 pub mod finding;
 pub mod places;
+pub(crate) mod wording;
 
 pub use file::DocumentError;
 pub use finding::{Finding, Report};

@@ -181,7 +181,7 @@ async fn a_stream_that_has_begun_is_waited_for_less_than_its_beginning() {
     assert!(error.contains("`idle_timeout`"), "`idle_timeout` applies only after the first piece: {error}");
     let begun = Instant::now();
     let error = streamed(&model).await.0.unwrap_err().to_string();
-    assert!(error.contains("nothing came for 300ms, the model's `idle_timeout`"), "{error}");
+    assert!(error.contains("no data for 300ms, the limit `idle_timeout` of the model"), "{error}");
     assert!(begun.elapsed() < LONG);
 }
 

@@ -88,7 +88,7 @@ fn assert_reached(findings: &Value) {
         let what = finding["what"].as_str().unwrap_or_default();
         finding["where"].as_str().is_some_and(|place| place.starts_with("nats.url"))
             && what.starts_with("nats-server ")
-            && what.ends_with(" answers")
+            && what.ends_with(" responds")
     };
     assert!(findings["findings"].as_array().unwrap().iter().any(is_reached), "{findings:#}");
 }

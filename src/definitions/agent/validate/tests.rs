@@ -272,7 +272,7 @@ fn what_is_wrong_is_found_by_line_and_column() {
         ),
         (
             "id: a\nsop: x\nmax_iterations: many\n",
-            "line 3, column 17: max_iterations: invalid type: string \"many\", expected u32",
+            "line 3, column 17: max_iterations: found the text \"many\", expected a whole number of at least 0",
         ),
         ("id: a\nsop: x\nid: b\n", "line 3, column 1: the key `id` appears twice; remove one"),
     ] {
