@@ -56,6 +56,7 @@ mod support;
 mod task_agent;
 mod tour;
 mod tracing;
+mod tutorials;
 mod workflow_commands;
 mod workflow_files;
 mod workflow_folder;
