@@ -32,8 +32,8 @@ pub mod settings {
 /// The interface of language models, for programs that bring their own model.
 pub mod model {
     pub use engine::model::{
-        DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptMessage, PromptRole, ResponseSchema, ToolCall,
-        ToolSpec,
+        DeltaSink, Model, ModelError, ModelReply, ModelRequest, ModelToolCall as ToolCall, PromptMessage, PromptRole,
+        ResponseSchema, ToolSpec,
     };
     pub use types::model_names::ModelNames;
     pub use types::step::Tokens;

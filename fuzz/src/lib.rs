@@ -13,7 +13,7 @@ use definitions::workflow::template::InputMapping;
 use definitions::workflow::{read, structure};
 use engine::model::offline::Offline;
 use engine::model::{Facts, Model, ModelRequest, ResponseSchema};
-use engine::template::{self, Filler, Missing, Piece};
+use engine::template::{self, Filler, Missing, TemplatePart};
 use engine::turn::decision::{parse_decision, parse_plan_and_decision};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -90,8 +90,8 @@ pub fn template(data: &[u8]) {
     let whole: String = pieces
         .iter()
         .map(|piece| match piece {
-            Piece::Text(text) | Piece::Secret(text) => (*text).to_owned(),
-            Piece::Placeholder(path) => format!("{{{path}}}"),
+            TemplatePart::Text(text) | TemplatePart::Secret(text) => (*text).to_owned(),
+            TemplatePart::Placeholder(path) => format!("{{{path}}}"),
         })
         .collect();
     assert_eq!(whole, template);
@@ -105,8 +105,8 @@ pub fn template(data: &[u8]) {
     }
     let Ok(url) = template::fill_url(template, &params, &secret) else { return };
     let names = pieces.iter().filter_map(|piece| match piece {
-        Piece::Placeholder(path) => Some(*path),
-        Piece::Text(_) | Piece::Secret(_) => None,
+        TemplatePart::Placeholder(path) => Some(*path),
+        TemplatePart::Text(_) | TemplatePart::Secret(_) => None,
     });
     if names.clone().any(|path| template::lookup(&params, path).is_some_and(|value| template::text(value).is_empty())) {
         return;

@@ -71,7 +71,7 @@ use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::budget::Budgets;
 use engine::execution::Services;
-use engine::execution::shown::ShownPlans;
+use engine::execution::prompt_view::PlanTextCache;
 use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
@@ -324,9 +324,9 @@ impl Engine {
 
     fn model_infos(&self) -> Vec<ModelInfo> {
         let added = |name: &str| self.models.iter().any(|(added, _)| added == name);
-        let mut infos = ModelInfo::of_settings(&self.settings);
+        let mut infos = ModelInfo::from_settings(&self.settings);
         infos.retain(|info| !added(&info.name));
-        infos.extend(self.models.iter().map(|(name, _)| ModelInfo::of_rust(name)));
+        infos.extend(self.models.iter().map(|(name, _)| ModelInfo::from_rust(name)));
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         infos
     }
@@ -354,7 +354,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             models: self.asked_models(&secrets)?,
             prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
-            shown: ShownPlans::default(),
+            plan_texts: PlanTextCache::default(),
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
             flows: self.flows.clone(),

@@ -86,6 +86,6 @@ pub async fn again(
 /// Returns a run with its timeline so far.
 pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Result<RunDetails, CommandError> {
     let run = load(store.as_ref(), run_id).await?;
-    let timeline = timeline::of(store, flows, &run).await?;
+    let timeline = timeline::load(store, flows, &run).await?;
     Ok(RunDetails { run, timeline })
 }

@@ -7,7 +7,7 @@ use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
 use engine::execution::CancelReason;
-use engine::run::{self, Beginning};
+use engine::run::{self, StartRecord};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
 /// Fails when the repeated run does not have the stage.
 async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), CommandError> {
     let steps = store.steps(&source.lane, &source.turn_id).await?;
-    let Some(Beginning { manifest, .. }) = Beginning::of(&steps, &source.prefix) else {
+    let Some(StartRecord { manifest, .. }) = StartRecord::from_steps(&steps, &source.prefix) else {
         let message = format!("the steps of run `{}` have expired, or are not recorded yet", source.run_id);
         let hint = "steps are kept for `retention.turns`; start a new run";
         return Err(CommandError::new(ErrorKind::Conflict, "no_steps", message, hint));

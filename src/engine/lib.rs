@@ -4,9 +4,9 @@
 //! a workflow ([`run`], which executes a [`workflow`]). Both record their steps in a [`journal`], so that a repeated
 //! attempt replays the recorded steps and does not execute them again.
 //!
-//! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the model's
-//! decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]). [`timer`]
-//! is the scheduler: due timers, wake-ups of lanes and closing idle conversations.
+//! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
+//! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
+//! [`timer`] is the scheduler: due timers, wake-ups of lanes and closing idle conversations.
 
 pub mod action;
 pub mod budget;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// A part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'t> {
+pub enum TemplatePart<'t> {
     /// Plain text.
     Text(&'t str),
     /// A placeholder `{…}`, with the path inside.
@@ -37,7 +37,7 @@ pub struct Filler<'a> {
 }
 
 /// Splits a template into its parts.
-pub fn pieces(template: &str) -> Vec<Piece<'_>> {
+pub fn pieces(template: &str) -> Vec<TemplatePart<'_>> {
     let mut found = Vec::new();
     let (mut begin, mut at) = (0, 0);
     while let Some(open) = template[at..].find('{').map(|offset| at + offset) {
@@ -47,21 +47,21 @@ pub fn pieces(template: &str) -> Vec<Piece<'_>> {
         let start = if secret { open - 1 } else { open };
         let end = open + inner.len() + 2;
         let piece = match inner {
-            name if secret && is_name(name) => Piece::Secret(&template[start..end]),
-            path if !secret && is_path(path) => Piece::Placeholder(path),
+            name if secret && is_name(name) => TemplatePart::Secret(&template[start..end]),
+            path if !secret && is_path(path) => TemplatePart::Placeholder(path),
             _ => {
                 at = open + 1;
                 continue;
             }
         };
         if start > begin {
-            found.push(Piece::Text(&template[begin..start]));
+            found.push(TemplatePart::Text(&template[begin..start]));
         }
         found.push(piece);
         (begin, at) = (end, end);
     }
     if begin < template.len() {
-        found.push(Piece::Text(&template[begin..]));
+        found.push(TemplatePart::Text(&template[begin..]));
     }
     found
 }
@@ -83,7 +83,7 @@ fn is_path(text: &str) -> bool {
 /// The path, if the template consists of exactly one placeholder.
 pub fn exact(template: &str) -> Option<&str> {
     match pieces(template).as_slice() {
-        [Piece::Placeholder(path)] => Some(path),
+        [TemplatePart::Placeholder(path)] => Some(path),
         _ => None,
     }
 }
@@ -121,9 +121,9 @@ impl Filler<'_> {
         let mut filled = String::new();
         for piece in pieces(template) {
             match piece {
-                Piece::Text(plain) => filled.push_str(plain),
-                Piece::Secret(token) => filled.push_str(&(self.secret)(token)?),
-                Piece::Placeholder(path) => match ((self.value)(path), self.missing) {
+                TemplatePart::Text(plain) => filled.push_str(plain),
+                TemplatePart::Secret(token) => filled.push_str(&(self.secret)(token)?),
+                TemplatePart::Placeholder(path) => match ((self.value)(path), self.missing) {
                     (Some(value), _) => filled.push_str(&text(&value)),
                     (None, Missing::Empty) => {}
                     (None, Missing::Omit) => return Ok(None),
@@ -200,9 +200,9 @@ pub fn fill_url(
     let mut filled = String::new();
     for piece in pieces(template.trim()) {
         match piece {
-            Piece::Text(plain) => filled.push_str(plain),
-            Piece::Secret(token) => filled.push_str(&secret(token)?),
-            Piece::Placeholder(path) => {
+            TemplatePart::Text(plain) => filled.push_str(plain),
+            TemplatePart::Secret(token) => filled.push_str(&secret(token)?),
+            TemplatePart::Placeholder(path) => {
                 if !names_a_host(&filled) {
                     return Err(format!(
                         "the URL `{template}` has the param `{path}` before its path; scheme and host must be fixed"
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn braces_around_anything_else_are_text() {
-        use Piece::{Placeholder, Secret, Text};
+        use TemplatePart::{Placeholder, Secret, Text};
         assert_eq!(
             pieces(r#"{"a": {b.0}, 订{单号}} ${KEY} ${a-b} {} {1} $"#),
             [

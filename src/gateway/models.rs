@@ -18,5 +18,5 @@ pub(super) async fn show(State(state): State<GatewayState>) -> Result<Json<Model
 
 /// The models that agents may name on this gateway.
 pub(super) fn known(state: &GatewayState) -> Vec<ModelInfo> {
-    state.models.as_ref().map_or_else(|| ModelInfo::of_settings(&state.settings), |listing| listing())
+    state.models.as_ref().map_or_else(|| ModelInfo::from_settings(&state.settings), |listing| listing())
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use base::clock;
 use base::http_client::bounded;
-use engine::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, PromptRole, ToolCall};
+use engine::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ModelToolCall, PromptRole};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -258,7 +258,7 @@ fn called(request: &ModelRequest, calls: Vec<(String, Value)>) -> Result<ModelRe
         return Err(refused(problem));
     }
     let calls = calls.into_iter().enumerate().map(|(at, (name, params))| {
-        ToolCall::new(format!("call_{}_{}", request.messages.len(), at + 1), name, params.to_string())
+        ModelToolCall::new(format!("call_{}_{}", request.messages.len(), at + 1), name, params.to_string())
     });
     Ok(ModelReply { tool_calls: calls.collect(), ..ModelReply::text("", NAME) })
 }

@@ -64,14 +64,14 @@ pub trait IntoTool<Shape> {
 pub struct Itself;
 
 /// A function together with the JSON Schema of its params.
-pub struct Typed {
+pub struct FunctionTool {
     schema: Value,
     call: Box<Call>,
 }
 
 type Call = dyn Fn(Value, ToolCall) -> Result<BoxFuture<'static, ActionResult>, String> + Send + Sync;
 
-impl Typed {
+impl FunctionTool {
     fn new<P, Fut, T, E>(function: impl Fn(P, ToolCall) -> Fut + Send + Sync + 'static) -> Self
     where
         Fut: Future<Output = Result<T, E>> + Send + 'static,
@@ -88,7 +88,7 @@ impl Typed {
 }
 
 #[async_trait]
-impl ToolFunction for Typed {
+impl ToolFunction for FunctionTool {
     async fn call(&self, params: &Map<String, Value>, idempotency_key: &str) -> ActionResult {
         match (self.call)(Value::Object(params.clone()), ToolCall { key: idempotency_key.to_owned() }) {
             Ok(called) => called.await,
@@ -117,10 +117,10 @@ where
     T: Serialize + 'static,
     E: Display + 'static,
 {
-    type Tool = Typed;
+    type Tool = FunctionTool;
 
-    fn into_tool(self) -> Typed {
-        Typed::new(move |params, _| self(params))
+    fn into_tool(self) -> FunctionTool {
+        FunctionTool::new(move |params, _| self(params))
     }
 }
 
@@ -132,10 +132,10 @@ where
     T: Serialize + 'static,
     E: Display + 'static,
 {
-    type Tool = Typed;
+    type Tool = FunctionTool;
 
-    fn into_tool(self) -> Typed {
-        Typed::new(self)
+    fn into_tool(self) -> FunctionTool {
+        FunctionTool::new(self)
     }
 }
 

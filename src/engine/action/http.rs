@@ -19,7 +19,7 @@ use url::Url;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_RETRIES: u32 = 2;
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 1024 * 1024;
 /// Maximum number of bytes of a failed response that its error quotes.
@@ -27,7 +27,7 @@ const MAX_ERROR: usize = 2 * 1024;
 /// Maximum number of bytes of a failed response that are read.
 const MAX_REFUSAL: usize = 128 * 1024;
 /// Maximum length of a secret. A longer text is cut by this much, so that it does not end with half a secret.
-const LONGEST_SECRET: usize = 64 * 1024;
+const MAX_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
 /// Replaces `${NAME}` in a text of the operator by the secret's value. Fails if the secret is not allowed or not set.
@@ -78,7 +78,7 @@ pub struct HttpCaller {
     secrets: SecretFill,
 }
 
-struct Prepared {
+struct PreparedRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
@@ -130,8 +130,7 @@ impl HttpCaller {
         };
         prepared.headers.insert("idempotency-key", key_header(idempotency_key));
         trace_context::pass_on(&mut prepared.headers);
-        let policy =
-            Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: LONGEST_RETRY_AFTER };
+        let policy = Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: MAX_RETRY_AFTER };
         let limit = call.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
         let (outcome, attempts) = retry(policy, "action", || within(limit, self.attempt(&prepared))).await;
         let result = outcome.unwrap_or_else(|fault| ActionResult {
@@ -141,7 +140,7 @@ impl HttpCaller {
         ActionResult { attempts, ..result }
     }
 
-    async fn attempt(&self, prepared: &Prepared) -> Result<ActionResult, Fault> {
+    async fn attempt(&self, prepared: &PreparedRequest) -> Result<ActionResult, Fault> {
         let mut request =
             self.client.request(prepared.method.clone(), prepared.url.clone()).headers(prepared.headers.clone());
         if let Some(body) = &prepared.body {
@@ -176,7 +175,7 @@ impl HttpCaller {
     /// recognised.
     fn refusal(&self, mut said: String, cut: bool) -> String {
         if cut {
-            said.truncate(said.floor_char_boundary(said.len().saturating_sub(LONGEST_SECRET)));
+            said.truncate(said.floor_char_boundary(said.len().saturating_sub(MAX_SECRET)));
         }
         bounded(&(self.secrets.mask)(&said), MAX_ERROR)
     }
@@ -198,7 +197,12 @@ impl HttpCaller {
         }
     }
 
-    fn prepare(&self, call: &HttpCall, params: &Map<String, Value>, given: Option<&Value>) -> Result<Prepared, String> {
+    fn prepare(
+        &self,
+        call: &HttpCall,
+        params: &Map<String, Value>,
+        given: Option<&Value>,
+    ) -> Result<PreparedRequest, String> {
         let secret = |token: &str| (self.secrets.fill)(token);
         let filler = Filler { value: &|path| lookup(params, path).cloned(), secret: &secret, missing: Missing::Omit };
         let method = method(call, given.is_some())?;
@@ -217,7 +221,7 @@ impl HttpCaller {
         let sends_params = matches!(method, Method::POST | Method::PUT | Method::PATCH) && call.body.is_none();
         let body = given.cloned().or(template).or_else(|| sends_params.then(|| Value::Object(params.clone())));
         let body = body.map(|body| encode(body, &mut headers));
-        Ok(Prepared { method, url, headers, body })
+        Ok(PreparedRequest { method, url, headers, body })
     }
 }
 

@@ -3,8 +3,8 @@
 //! - [`skill`] and [`tool`] call an HTTP API ([`http`]), a built-in function or a function registered in Rust
 //!   ([`function`]). `turn::flow` finds the flow that takes over the turn. [`system`] has the operations of the engine
 //!   itself.
-//! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills placeholders in URLs,
-//!   headers and bodies. `outcome` counts and logs each action.
+//! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills
+//!   placeholders in URLs, headers and bodies. `outcome` counts and logs each action.
 
 pub mod function;
 pub mod http;

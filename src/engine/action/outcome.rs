@@ -15,7 +15,7 @@ const MAX_PROBLEM: usize = 500;
 
 /// An action as it appears in metrics and log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Called<'a> {
+pub(crate) struct CallLabels<'a> {
     /// `skill`, `tool`, `flow`, `system` or `handoff`.
     pub(crate) kind: &'static str,
     /// The target in the decision.
@@ -25,14 +25,14 @@ pub(crate) struct Called<'a> {
 }
 
 /// Counts and logs the result of a call.
-pub(crate) fn of_result(called: Called<'_>, result: &ActionResult, took: Duration) {
+pub(crate) fn report_result(labels: CallLabels<'_>, result: &ActionResult, took: Duration) {
     let problem = (!result.ok).then(|| result.error.as_deref().unwrap_or_default());
-    report(called, problem, took);
+    report(labels, problem, took);
 }
 
 /// Counts an action, and logs a warning if there is a `problem`. The surrounding span carries session and turn.
-pub(crate) fn report(called: Called<'_>, problem: Option<&str>, took: Duration) {
-    let Called { kind, target, known } = called;
+pub(crate) fn report(labels: CallLabels<'_>, problem: Option<&str>, took: Duration) {
+    let CallLabels { kind, target, known } = labels;
     let (label, outcome) = match (known, problem) {
         (false, _) => (UNKNOWN, "refused"),
         (true, Some(_)) => (target, "failed"),

@@ -1,7 +1,7 @@
 //! SKILL actions: call the HTTP API of a skill, or a function registered in Rust.
 
 use super::http::HttpCaller;
-use super::outcome::{self, Called};
+use super::outcome::{self, CallLabels};
 use super::tool::Tools;
 use super::{ActionResult, params};
 use std::time::Instant;
@@ -25,8 +25,8 @@ pub async fn run(
             ActionResult::failed(format!("there is no skill `{}`; the skills are: {known}", action.target))
         }
     };
-    let called = Called { kind: "skill", target: &action.target, known: skill.is_some() };
-    outcome::of_result(called, &result, begun.elapsed());
+    let called = CallLabels { kind: "skill", target: &action.target, known: skill.is_some() };
+    outcome::report_result(called, &result, begun.elapsed());
     result
 }
 

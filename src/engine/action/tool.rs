@@ -2,7 +2,7 @@
 
 use super::function::IntoTool;
 use super::http::HttpCaller;
-use super::outcome::{self, Called};
+use super::outcome::{self, CallLabels};
 use super::{ActionResult, params};
 use crate::model::ToolSpec;
 use async_trait::async_trait;
@@ -107,8 +107,8 @@ pub async fn run(
             ActionResult::failed(format!("there is no tool `{}`; the tools are: {}", action.target, known.join(", ")))
         }
     };
-    let called = Called { kind: "tool", target: &action.target, known: tool.is_some() };
-    outcome::of_result(called, &result, begun.elapsed());
+    let called = CallLabels { kind: "tool", target: &action.target, known: tool.is_some() };
+    outcome::report_result(called, &result, begun.elapsed());
     result
 }
 

@@ -1,16 +1,17 @@
 //! What turns and runs have in common: the [`Services`] that they work with, why one ends early ([`TurnError`],
-//! [`CancelReason`]), and which turn it is ([`TurnId`]). [`speech`] publishes a reply while it is made, [`shown`] has the texts
-//! of a plan for prompts, [`stored`] finds workflows and task agents, [`mod@read_back`] reads what was published.
+//! [`CancelReason`]), and which turn it is ([`TurnId`]). [`reply_stream`] publishes a reply while it is made,
+//! [`prompt_view`] has the texts of a plan for prompts, [`stored`] finds workflows and task agents, [`mod@read_back`]
+//! reads what was published.
 
+pub mod prompt_view;
 pub mod read_back;
-pub mod shown;
-pub mod speech;
+pub mod reply_stream;
 pub mod stored;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::budget::Budgets;
-use crate::execution::shown::ShownPlans;
+use crate::execution::prompt_view::PlanTextCache;
 use crate::execution::stored::StoredDefinitions;
 use crate::journal::JournalError;
 use crate::knowledge::Library;
@@ -44,7 +45,7 @@ pub struct Services {
     /// Prompt templates by name.
     pub prompts: Prompts,
     /// Cache of the texts that plans contribute to prompts.
-    pub shown: ShownPlans,
+    pub plan_texts: PlanTextCache,
     /// HTTP client for skills, tools and handoff endpoints.
     pub http: HttpCaller,
     /// Rust functions registered as tools.
@@ -68,7 +69,7 @@ pub struct Services {
 
 impl Services {
     /// The store and the clock with which journals are opened.
-    pub(crate) fn place(&self) -> (Arc<dyn Store>, Clock) {
+    pub(crate) fn store_and_clock(&self) -> (Arc<dyn Store>, Clock) {
         (Arc::clone(&self.store), self.clock.clone())
     }
 }
@@ -127,7 +128,7 @@ impl CancelReason {
     }
 
     /// Reason for a model call that failed: `token_budget` if a budget is spent, else `model_unavailable`.
-    pub fn of_model(error: &ModelError) -> Self {
+    pub fn from_model_error(error: &ModelError) -> Self {
         let word = if matches!(error, ModelError::Spent { .. }) { TOKEN_BUDGET } else { "model_unavailable" };
         Self::new(word, error.to_string())
     }

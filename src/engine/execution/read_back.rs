@@ -7,7 +7,7 @@ use storage::queue::{From, Queue, QueueError};
 use types::event::{Event, ReplyKind, StepEvent};
 
 /// Timeout for each event on the way to the mark.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads a session's events from the start of its stream up to `mark`, and returns those that `wanted` selects. Fails
 /// if the stream is silent for longer than the timeout.
@@ -18,12 +18,12 @@ pub(crate) async fn read_back<T>(
 ) -> Result<Vec<T>, TurnError> {
     // The timeout applies to each event, not to all of them: a session may have any number of events.
     let late = |_| TurnError::Infrastructure("timed out reading the session's events from the queue".into());
-    let opened = tokio::time::timeout(PATIENCE, queue.events(&mark.session_id, From::After(0))).await;
+    let opened = tokio::time::timeout(EVENT_TIMEOUT, queue.events(&mark.session_id, From::After(0))).await;
     let mut stream = opened.map_err(late)??;
     let mut found = Vec::new();
     loop {
         let ended = || QueueError::Unavailable("the stream of events ended before the expected mark".into());
-        let event = tokio::time::timeout(PATIENCE, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
+        let event = tokio::time::timeout(EVENT_TIMEOUT, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Step(step)) if step == *mark => return Ok(found),
             Ok(event) => found.extend(wanted(event)),

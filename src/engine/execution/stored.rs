@@ -1,7 +1,7 @@
 //! Lookup of workflows and task agents by id: first in the store, then among the built-in ones, which need no
 //! registration.
 
-use crate::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
+use crate::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use async_trait::async_trait;
 use definitions::agent::{AgentRecord, load};
 use definitions::workflow::definition::WorkflowRecord;
@@ -84,8 +84,8 @@ impl StoredDefinitions {
 
     /// Stores the versions of all definitions of a run. Durable on return. A worker of another Turnwheel version,
     /// with other built-in definitions, can then continue the run.
-    pub async fn keep(&self, pinned: &Pinned) -> store::Result<()> {
-        let (workflows, agents) = pinned.definitions();
+    pub async fn keep(&self, resolved: &ResolvedDefinitions) -> store::Result<()> {
+        let (workflows, agents) = resolved.definitions();
         for workflow in workflows {
             if !self.has_kept(workflow.id(), &workflow.hash) {
                 self.store.put_workflow_version(workflow).await?;
@@ -112,33 +112,33 @@ impl StoredDefinitions {
 }
 
 /// Converts a store error. An unreadable definition fails the run, because waiting does not make it readable.
-fn why(error: &StoreError) -> PinError {
+fn resolve_error(error: &StoreError) -> ResolveError {
     match error {
         StoreError::Damaged { .. } => {
-            PinError::Unfit(format!("{error}; apply it again, or run the version of Turnwheel that wrote it"))
+            ResolveError::Unfit(format!("{error}; apply it again, or run the version of Turnwheel that wrote it"))
         }
-        StoreError::Unavailable(_) | StoreError::Refused(_) => PinError::Unavailable(error.to_string()),
+        StoreError::Unavailable(_) | StoreError::Refused(_) => ResolveError::Unavailable(error.to_string()),
     }
 }
 
 #[async_trait]
 impl Definitions for StoredDefinitions {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
-        workflow(self.store.as_ref(), id).await.map_err(|error| why(&error))
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
+        workflow(self.store.as_ref(), id).await.map_err(|error| resolve_error(&error))
     }
 
-    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
-        let kept = self.store.workflow_version(id, hash).await.map_err(|error| why(&error))?;
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
+        let kept = self.store.workflow_version(id, hash).await.map_err(|error| resolve_error(&error))?;
         Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
     }
 
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
-        let applied = self.store.agent(id).await.map_err(|error| why(&error))?;
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
+        let applied = self.store.agent(id).await.map_err(|error| resolve_error(&error))?;
         Ok(applied.or_else(|| AGENTS.get(id).cloned()))
     }
 
-    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
-        let kept = self.store.agent_version(id, hash).await.map_err(|error| why(&error))?;
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
+        let kept = self.store.agent_version(id, hash).await.map_err(|error| resolve_error(&error))?;
         Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
     }
 }

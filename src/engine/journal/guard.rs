@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A lease on a lane.
 #[async_trait]
-pub trait Holding: Send + Sync {
+pub trait LeaseCheck: Send + Sync {
     /// Returns false if another worker holds the lane. Asks the store if the lease may have expired.
     async fn holds(&self) -> Result<bool, StoreError>;
 }
@@ -17,7 +17,7 @@ pub trait Holding: Send + Sync {
 /// further step and publishes nothing. The guard also carries the operator's cancellation of the turn.
 #[derive(Clone, Default)]
 pub struct Guard {
-    holding: Option<Arc<dyn Holding>>,
+    lease: Option<Arc<dyn LeaseCheck>>,
     cancelled: Option<CancellationToken>,
 }
 
@@ -27,9 +27,9 @@ impl Guard {
         Self::default()
     }
 
-    /// A guard that asks `holding` each time.
-    pub fn new(holding: impl Holding + 'static) -> Self {
-        Self { holding: Some(Arc::new(holding)), cancelled: None }
+    /// A guard that asks `lease` each time.
+    pub fn new(lease: impl LeaseCheck + 'static) -> Self {
+        Self { lease: Some(Arc::new(lease)), cancelled: None }
     }
 
     /// The same guard for a turn that the token `cancelled` cancels.
@@ -52,18 +52,18 @@ impl Guard {
 
     /// Returns false if another worker holds the lane.
     pub async fn holds(&self) -> Result<bool, StoreError> {
-        match &self.holding {
-            Some(holding) => holding.holds().await,
+        match &self.lease {
+            Some(lease) => lease.holds().await,
             None => Ok(true),
         }
     }
 }
 
 /// The lease of a read-only journal: it is never held.
-pub(super) struct Nobody;
+pub(super) struct NoLease;
 
 #[async_trait]
-impl Holding for Nobody {
+impl LeaseCheck for NoLease {
     async fn holds(&self) -> Result<bool, StoreError> {
         Ok(false)
     }

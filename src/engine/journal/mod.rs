@@ -10,32 +10,32 @@
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
-//!   not written yet. `under_way`: the number of running steps.
-//! - `guard`: the check of the lease and of the cancellation. `spending`: the tokens used. `span`: a step's tracing
+//!   not written yet. `running_steps`: the number of running steps.
+//! - `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
 //!   span.
 
 mod deferred;
 mod error;
 mod guard;
+mod running_steps;
 mod span;
-mod spending;
 mod step;
 mod turn;
-mod under_way;
+mod usage;
 
 pub use error::{JournalError, StepError};
-use guard::Nobody;
-pub use guard::{Guard, Holding};
-pub use spending::Spending;
+use guard::NoLease;
+pub use guard::{Guard, LeaseCheck};
 pub use step::{Done, Durability, Label, Stepped};
 use types::step::StepRecord;
+pub use usage::TurnUsage;
 
 use base::clock::Clock;
 use deferred::{Deferred, MAX_DEFERRED};
+use running_steps::{RunningStep, RunningSteps};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use spending::Spent;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +45,7 @@ use tracing::Instrument;
 use turn::TurnJournal;
 use types::canonical;
 use types::timestamp::Timestamp;
-use under_way::{Begun, UnderWay};
+use usage::UsageLog;
 
 /// The journal of one turn or run, or of a part of it. Cheap to clone. Steps may run concurrently.
 #[derive(Clone)]
@@ -64,42 +64,42 @@ impl Journal {
         resumed: bool,
     ) -> Result<Self, JournalError> {
         let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
-        Ok(Self::over(steps, (store, clock), (session_id, turn_id), (epoch, guard)))
+        Ok(Self::from_steps(steps, (store, clock), (session_id, turn_id), (epoch, guard)))
     }
 
     /// Opens the journal of an earlier turn of the session, in order to continue the work that it started. Tokens that
     /// its further steps use count for the current turn, and so do the steps passed to [`Journal::count`].
-    pub async fn of_earlier(&self, turn_id: &str) -> Result<Self, JournalError> {
-        let TurnJournal { store, clock, session_id, epoch, guard, spent, .. } = self.turn.as_ref();
+    pub async fn resume_from(&self, turn_id: &str) -> Result<Self, JournalError> {
+        let TurnJournal { store, clock, session_id, epoch, guard, usage, .. } = self.turn.as_ref();
         let steps = store.steps(session_id, turn_id).await?;
         let turn = (session_id.as_str(), turn_id);
         let place = (Arc::clone(store), clock.clone());
-        Ok(Self::with(steps, place, turn, (*epoch, guard.clone()), Arc::clone(spent)))
+        Ok(Self::new(steps, place, turn, (*epoch, guard.clone()), Arc::clone(usage)))
     }
 
     /// A read-only journal with these recorded steps. Any other step fails with [`JournalError::Lost`] and does not
     /// run.
-    pub fn looked_at(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
-        Self::over(steps, (store, Clock::system()), turn, (0, Guard::new(Nobody)))
+    pub fn read_only(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
+        Self::from_steps(steps, (store, Clock::system()), turn, (0, Guard::new(NoLease)))
     }
 
-    fn over(
+    fn from_steps(
         steps: Vec<StepRecord>,
         place: (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
     ) -> Self {
-        let spent = Arc::<Spent>::default();
-        steps.iter().for_each(|step| spent.add(turn_id, step));
-        Self::with(steps, place, (session_id, turn_id), (epoch, guard), spent)
+        let usage = Arc::<UsageLog>::default();
+        steps.iter().for_each(|step| usage.add(turn_id, step));
+        Self::new(steps, place, (session_id, turn_id), (epoch, guard), usage)
     }
 
-    fn with(
+    fn new(
         steps: Vec<StepRecord>,
         (store, clock): (Arc<dyn Store>, Clock),
         (session_id, turn_id): (&str, &str),
         (epoch, guard): (u64, Guard),
-        spent: Arc<Spent>,
+        usage: Arc<UsageLog>,
     ) -> Self {
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let turn = TurnJournal {
@@ -112,9 +112,9 @@ impl Journal {
             recorded: Mutex::new(recorded),
             notes: Mutex::new(Vec::new()),
             deferred: Deferred::default(),
-            spent,
+            usage,
             halted: AtomicBool::new(false),
-            under_way: UnderWay::default(),
+            running_steps: RunningSteps::default(),
         };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
@@ -173,9 +173,9 @@ impl Journal {
 
     /// Returns when the turn is cancelled and at most `outer` of its steps are running. A running step ends by itself.
     /// For code that waits outside of steps.
-    pub(crate) async fn broken_off(&self, outer: usize) {
+    pub(crate) async fn wait_cancelled(&self, outer: usize) {
         self.turn.guard.cancelled().await;
-        self.idle(outer).await;
+        self.wait_idle(outer).await;
     }
 
     /// The id of the turn.
@@ -185,19 +185,19 @@ impl Journal {
 
     /// Number of the turn's running steps. A step may contain others: a whole run inside a chat is one step of its
     /// turn.
-    pub fn under_way(&self) -> usize {
-        self.turn.under_way.count()
+    pub fn running_steps(&self) -> usize {
+        self.turn.running_steps.count()
     }
 
     /// Counts as a running step until the result is dropped. For work that follows from a step and waits for something
     /// else.
-    pub(crate) fn busy(&self) -> Begun<'_> {
-        self.turn.under_way.begin()
+    pub(crate) fn enter(&self) -> RunningStep<'_> {
+        self.turn.running_steps.start()
     }
 
     /// Returns when at most `outer` steps of the turn are running; immediately if that is so now.
-    pub async fn idle(&self, outer: usize) {
-        self.turn.under_way.only(outer).await;
+    pub async fn wait_idle(&self, outer: usize) {
+        self.turn.running_steps.wait_at_most(outer).await;
     }
 
     /// The idempotency key of the step: `<session>/<turn>/<key>`.
@@ -227,7 +227,7 @@ impl Journal {
         F: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Done<O>, E>>,
     {
-        let _under_way = self.turn.under_way.begin();
+        let _running = self.turn.running_steps.start();
         // An operation with an effect may depend on deferred results, so these must be durable before it starts.
         if !matches!(durability, Durability::Deferred) && !self.turn.deferred.is_empty() {
             self.settle().await?;
@@ -269,18 +269,18 @@ impl Journal {
     }
 
     /// The tokens that the recorded steps have used, including those of earlier attempts.
-    pub fn spending(&self) -> Spending {
-        self.turn.spent.sum()
+    pub fn usage(&self) -> TurnUsage {
+        self.turn.usage.sum()
     }
 
     /// Excludes the usage that was recorded before this time. For a turn that has taken over steps of another one.
-    pub fn disregard(&self, before: Timestamp) {
-        self.turn.spent.forget(before);
+    pub fn exclude_before(&self, before: Timestamp) {
+        self.turn.usage.forget(before);
     }
 
     /// Counts the usage of steps of an earlier attempt that are not replayed.
     pub fn count(&self, steps: &[StepRecord]) {
-        steps.iter().for_each(|step| self.turn.spent.add(&self.turn.turn_id, step));
+        steps.iter().for_each(|step| self.turn.usage.add(&self.turn.turn_id, step));
     }
 
     /// Lets no further step start. Running steps complete, so that their model calls need not be repeated.
@@ -353,7 +353,7 @@ impl Journal {
             charged: done.charged,
             at: self.turn.clock.now(),
         };
-        self.turn.spent.add(&self.turn.turn_id, &step);
+        self.turn.usage.add(&self.turn.turn_id, &step);
         Ok(Attempted::Performed(Arc::new(step), done.output))
     }
 

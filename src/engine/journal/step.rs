@@ -58,8 +58,8 @@ pub enum Durability<'a, O> {
     OnReturn,
     /// Soon after the step returns, together with other steps, and at the latest when
     /// [`Journal::settle`](super::Journal::settle) returns. For an operation whose only effect is its result, such as a
-    /// model call. Until the result is durable nothing that follows from it may become visible outside, and no step with
-    /// another durability starts.
+    /// model call. Until the result is durable nothing that follows from it may become visible outside, and no step
+    /// with another durability starts.
     Deferred,
     /// With the commit if the function returns true for the result, else before the step returns. For a result after
     /// which the turn does nothing else: nothing outside has seen it, so a repeated turn may get another one.

@@ -1,8 +1,8 @@
 //! The state that all parts of a turn's journal share, and how it is written to the store.
 
 use super::deferred::Deferred;
-use super::spending::Spent;
-use super::under_way::UnderWay;
+use super::running_steps::RunningSteps;
+use super::usage::UsageLog;
 use super::{Guard, JournalError, Stepped, lock};
 use base::clock::Clock;
 use serde::de::DeserializeOwned;
@@ -24,10 +24,10 @@ pub(super) struct TurnJournal {
     pub(super) recorded: Mutex<BTreeMap<String, Arc<StepRecord>>>,
     pub(super) notes: Mutex<Vec<Arc<StepRecord>>>,
     pub(super) deferred: Deferred,
-    pub(super) spent: Arc<Spent>,
+    pub(super) usage: Arc<UsageLog>,
     /// No further step may start.
     pub(super) halted: AtomicBool,
-    pub(super) under_way: UnderWay,
+    pub(super) running_steps: RunningSteps,
 }
 
 impl TurnJournal {
@@ -102,7 +102,7 @@ impl TurnJournal {
             Some(Recorded::New) | None => None,
         };
         if let Some(earlier) = &earlier {
-            self.spent.add(&self.turn_id, earlier);
+            self.usage.add(&self.turn_id, earlier);
         }
         lock(&self.recorded).insert(key, earlier.clone().unwrap_or(step));
         Ok(earlier)

@@ -16,19 +16,19 @@ use types::canonical;
 use utoipa::ToSchema;
 
 /// Number of passages for one reply.
-pub const TOP: usize = 4;
+pub const HITS_PER_REPLY: usize = 4;
 
 /// Share of the question's words that a hit must contain; rare words weigh more. The BM25 score is no such measure,
 /// because it depends on the number of passages.
-const FLOOR: f64 = 0.2;
+const MIN_COVERAGE: f64 = 0.2;
 /// Weight of a word of the decided response, relative to a word of the question.
 const RESPONSE_WEIGHT: f32 = 0.25;
 /// Number of candidates per requested passage, because some are below the floor.
-const LOOKED_AT: usize = 4;
+const CANDIDATES_PER_HIT: usize = 4;
 /// Below this number of passages, no word counts as common.
-const FEW: u64 = 50;
+const MIN_CORPUS_SIZE: u64 = 50;
 /// Memory in bytes that tantivy may use while it builds one index.
-const MEMORY: usize = 20_000_000;
+const INDEXING_MEMORY: usize = 20_000_000;
 
 /// A passage that matches a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -107,13 +107,13 @@ impl Index {
         let of = |term: Term| -> Box<dyn Query> { Box::new(TermQuery::new(term, IndexRecordOption::WithFreqs)) };
         let meant = meant.map(|term| -> Box<dyn Query> { Box::new(BoostQuery::new(of(term), RESPONSE_WEIGHT)) });
         let words = asked.iter().cloned().map(of).chain(meant).map(|query| (Occur::Should, query)).collect();
-        let top = TopDocs::with_limit(limit.saturating_mul(LOOKED_AT)).order_by_score();
+        let top = TopDocs::with_limit(limit.saturating_mul(CANDIDATES_PER_HIT)).order_by_score();
         // A search in memory does not fail.
         let found = self.searcher.search(&BooleanQuery::new(words), &top).unwrap_or_default();
         let mut found: Vec<(f32, DocId)> = found.into_iter().map(|(score, address)| (score, address.doc_id)).collect();
         found.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
         let covered = self.covered(&asked, &found);
-        let hits = found.iter().zip(covered).filter(|(_, share)| *share >= FLOOR);
+        let hits = found.iter().zip(covered).filter(|(_, share)| *share >= MIN_COVERAGE);
         hits.filter_map(|((score, number), _)| self.hit(*number, *score)).take(limit).collect()
     }
 
@@ -157,7 +157,7 @@ impl Index {
 /// The weight of a word: the fewer passages contain it, the more.
 #[allow(clippy::cast_precision_loss, reason = "no index has 2^52 passages")]
 fn rarity(with_it: u64, all: u64) -> f64 {
-    let all = all.max(FEW) as f64;
+    let all = all.max(MIN_CORPUS_SIZE) as f64;
     let with_it = with_it as f64;
     (1.0 + (all - with_it + 0.5) / (with_it + 0.5)).ln()
 }
@@ -175,7 +175,7 @@ fn searcher(passages: &[(Arc<str>, Passage)]) -> tantivy::Result<(Searcher, Fiel
     tokenizers.register("mixed", words::analyzer());
     let index = tantivy::Index::builder().schema(schema.build()).tokenizers(tokenizers);
     // One segment, so that the number of a document is the position of its passage, and equal scores have one order.
-    let mut writer = index.single_segment_index_writer(RamDirectory::create(), MEMORY)?;
+    let mut writer = index.single_segment_index_writer(RamDirectory::create(), INDEXING_MEMORY)?;
     for (_, passage) in passages {
         let mut document = TantivyDocument::new();
         document.add_text(text, format!("{}\n{}", passage.heading, passage.text));

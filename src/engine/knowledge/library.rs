@@ -1,7 +1,7 @@
 //! The search indexes of this process: one for each agent with knowledge. An index is rebuilt when the sources in the
 //! store change.
 
-use super::index::{self, Hit, Index, TOP};
+use super::index::{self, HITS_PER_REPLY, Hit, Index};
 use base::metrics::metrics;
 use definitions::knowledge::source::SourceEntry;
 use std::collections::HashMap;
@@ -13,33 +13,33 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 /// Interval at which the store is asked for changed sources: one small query for all agents.
-const PERIOD: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a turn waits for an index that was never built, for example after a start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const INDEX_WAIT: Duration = Duration::from_secs(10);
 
 /// The search indexes of this process. Cheap to clone; clones share the indexes.
 #[derive(Clone)]
 pub struct Library {
-    shared: Arc<Shared>,
+    shared: Arc<LibraryState>,
 }
 
-struct Shared {
+struct LibraryState {
     store: Arc<dyn Store>,
-    shelves: watch::Sender<Shelves>,
+    indexes: watch::Sender<Indexes>,
     /// Held while an index is built. Only one at a time, because it takes a CPU core and much memory.
     building: Mutex<()>,
 }
 
 /// The known agents and their indexes.
 #[derive(Default)]
-struct Shelves {
+struct Indexes {
     /// False until the sources of all agents were read for the first time.
     seen: bool,
     /// Agents with knowledge. `None` while the first index of the agent is being built.
     agents: HashMap<String, Option<Arc<Index>>>,
 }
 
-impl Shelves {
+impl Indexes {
     /// The index of the agent, `Some(None)` if it has no knowledge; `None` if that is not known yet.
     fn index(&self, agent_id: &str) -> Option<Option<Arc<Index>>> {
         match self.agents.get(agent_id) {
@@ -54,29 +54,29 @@ impl Shelves {
 impl Library {
     /// Creates the library for the knowledge in `store`. Reads nothing yet, see [`Library::follow`].
     pub fn new(store: Arc<dyn Store>) -> Self {
-        let (shelves, building) = (watch::Sender::new(Shelves::default()), Mutex::new(()));
-        Self { shared: Arc::new(Shared { store, shelves, building }) }
+        let (indexes, building) = (watch::Sender::new(Indexes::default()), Mutex::new(()));
+        Self { shared: Arc::new(LibraryState { store, indexes, building }) }
     }
 
     /// Keeps the indexes up to date with the store until `stop`. Runs in each worker.
     pub async fn follow(self, stop: CancellationToken) {
         let follow = async {
-            let mut away = false;
+            let mut failing = false;
             loop {
-                match self.look(None).await {
-                    Ok(()) => away = false,
+                match self.update_outdated(None).await {
+                    Ok(()) => failing = false,
                     Err(problem) => {
                         // Damaged knowledge stays damaged, so turns do not wait for it.
                         if !matches!(problem, StoreError::Unavailable(_)) {
-                            self.shared.shelves.send_modify(|shelves| shelves.seen = true);
+                            self.shared.indexes.send_modify(|indexes| indexes.seen = true);
                         }
-                        if !away {
-                            away = true;
+                        if !failing {
+                            failing = true;
                             warn!("reading the knowledge failed, using the last known version: {problem}");
                         }
                     }
                 }
-                tokio::time::sleep(PERIOD).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         stop.run_until_cancelled(follow).await;
@@ -85,19 +85,19 @@ impl Library {
     /// The current index of an agent, for the reply of a turn. Cheap for an agent without knowledge. Waits a limited
     /// time for an index that is being built for the first time.
     pub(crate) async fn index(&self, agent_id: &str) -> Option<Arc<Index>> {
-        let known = self.shared.shelves.borrow().index(agent_id);
+        let known = self.shared.indexes.borrow().index(agent_id);
         match known {
             Some(index) => index,
             // Boxed so that this rare branch does not enlarge every turn's future.
-            None => Box::pin(self.awaited(agent_id)).await,
+            None => Box::pin(self.wait_for_index(agent_id)).await,
         }
     }
 
-    async fn awaited(&self, agent_id: &str) -> Option<Arc<Index>> {
-        let mut shelves = self.shared.shelves.subscribe();
-        let known = shelves.wait_for(|shelves| shelves.index(agent_id).is_some());
-        match tokio::time::timeout(PATIENCE, known).await {
-            Ok(Ok(shelves)) => shelves.index(agent_id).flatten(),
+    async fn wait_for_index(&self, agent_id: &str) -> Option<Arc<Index>> {
+        let mut indexes = self.shared.indexes.subscribe();
+        let known = indexes.wait_for(|indexes| indexes.index(agent_id).is_some());
+        match tokio::time::timeout(INDEX_WAIT, known).await {
+            Ok(Ok(indexes)) => indexes.index(agent_id).flatten(),
             Ok(Err(_)) | Err(_) => {
                 debug!(agent_id, "the agent's knowledge is not indexed yet, continuing without it");
                 None
@@ -108,7 +108,7 @@ impl Library {
     /// Searches the sources that the store has now. For commands, which may run before an index is built.
     pub async fn ask(&self, agent_id: &str, question: &str, limit: usize) -> Result<Vec<Hit>, StoreError> {
         self.refresh(agent_id).await?;
-        let index = self.shared.shelves.borrow().index(agent_id).flatten();
+        let index = self.shared.indexes.borrow().index(agent_id).flatten();
         Ok(match index {
             Some(index) => search(index, question.to_owned(), String::new(), limit).await,
             None => Vec::new(),
@@ -117,44 +117,44 @@ impl Library {
 
     /// Updates the index of an agent from the store. Later replies of turns in this process use it.
     pub async fn refresh(&self, agent_id: &str) -> Result<(), StoreError> {
-        self.look(Some(agent_id)).await
+        self.update_outdated(Some(agent_id)).await
     }
 
     /// Compares the indexes with the store and rebuilds the outdated ones, of one agent or of all.
-    async fn look(&self, agent_id: Option<&str>) -> Result<(), StoreError> {
+    async fn update_outdated(&self, agent_id: Option<&str>) -> Result<(), StoreError> {
         let _one = self.shared.building.lock().await;
         let wanted = by_agent(self.shared.store.knowledge_entries(agent_id).await?);
         let mut stale = Vec::new();
-        self.shared.shelves.send_if_modified(|shelves| {
-            let before = (shelves.seen, shelves.agents.len());
-            shelves.seen |= agent_id.is_none();
+        self.shared.indexes.send_if_modified(|indexes| {
+            let before = (indexes.seen, indexes.agents.len());
+            indexes.seen |= agent_id.is_none();
             let asked = |known: &String| agent_id.is_none_or(|agent_id| agent_id == known);
-            shelves.agents.retain(|known, _| !asked(known) || wanted.contains_key(known));
-            let gone = shelves.agents.len() != before.1;
+            indexes.agents.retain(|known, _| !asked(known) || wanted.contains_key(known));
+            let gone = indexes.agents.len() != before.1;
             for (agent_id, version) in &wanted {
-                let index = shelves.agents.get(agent_id).and_then(Option::as_ref);
+                let index = indexes.agents.get(agent_id).and_then(Option::as_ref);
                 if index.is_none_or(|index| index.version() != version) {
                     stale.push(agent_id.clone());
                 }
                 // A turn waits for knowledge that existed before this process started. Knowledge that is added later is
                 // used once it is indexed.
                 if !before.0 {
-                    shelves.agents.entry(agent_id.clone()).or_default();
+                    indexes.agents.entry(agent_id.clone()).or_default();
                 }
             }
-            gone || shelves.seen != before.0
+            gone || indexes.seen != before.0
         });
         let mut outcome = Ok(());
         for agent_id in stale {
             // A failure for one agent must not affect the others.
             if let Err(problem) = self.build(&agent_id).await {
-                self.shared.shelves.send_modify(|shelves| {
-                    shelves.agents.retain(|known, index| *known != agent_id || index.is_some());
+                self.shared.indexes.send_modify(|indexes| {
+                    indexes.agents.retain(|known, index| *known != agent_id || index.is_some());
                 });
                 outcome = Err(problem);
             }
         }
-        self.count();
+        self.report_passages();
         outcome
     }
 
@@ -166,22 +166,22 @@ impl Library {
         let refused = |problem: &dyn std::fmt::Display| StoreError::Refused(problem.to_string());
         let index = built.map_err(|panic| refused(&panic))?.map_err(|problem| refused(&problem))?;
         info!(agent_id, passages = index.len(), ms = begun.elapsed().as_millis(), "knowledge indexed");
-        self.shared.shelves.send_modify(|shelves| {
-            shelves.agents.insert(agent_id.to_owned(), Some(Arc::new(index)));
+        self.shared.indexes.send_modify(|indexes| {
+            indexes.agents.insert(agent_id.to_owned(), Some(Arc::new(index)));
         });
         Ok(())
     }
 
-    fn count(&self) {
-        let passages = self.shared.shelves.borrow().agents.values().flatten().map(|index| index.len()).sum::<usize>();
+    fn report_passages(&self) {
+        let passages = self.shared.indexes.borrow().agents.values().flatten().map(|index| index.len()).sum::<usize>();
         metrics().knowledge_passages.set(i64::try_from(passages).unwrap_or(i64::MAX));
     }
 }
 
 /// The best passages for the reply of a turn. Runs on a blocking thread, because a search takes milliseconds of CPU
 /// time.
-pub(crate) async fn hits(index: Arc<Index>, question: String, response: String) -> Vec<Hit> {
-    let hits = search(index, question, response, TOP).await;
+pub(crate) async fn search_for_reply(index: Arc<Index>, question: String, response: String) -> Vec<Hit> {
+    let hits = search(index, question, response, HITS_PER_REPLY).await;
     metrics().knowledge_search(!hits.is_empty());
     hits
 }

@@ -10,7 +10,7 @@ use tantivy::tokenizer::{
 /// Maximum number of words of a question.
 pub(super) const MAX_TERMS: usize = 64;
 /// Maximum number of characters of a question that are read.
-const MAX_ASKED: usize = 2_000;
+const MAX_QUESTION_CHARS: usize = 2_000;
 /// Maximum length of a word in bytes. Longer tokens, such as keys and URLs, are dropped.
 const MAX_WORD: usize = 100;
 
@@ -32,19 +32,19 @@ const STOP_WORDS: &str = "\
 /// The analyzer for passages and questions.
 pub(super) fn analyzer() -> TextAnalyzer {
     let stop_words = STOP_WORDS.split_whitespace().map(str::to_owned);
-    let cut = TextAnalyzer::builder(Mixed).filter(RemoveLongFilter::limit(MAX_WORD)).filter(LowerCaser);
-    let told = cut.filter_dynamic(StopWordFilter::remove(stop_words));
+    let cut = TextAnalyzer::builder(MixedTokenizer).filter(RemoveLongFilter::limit(MAX_WORD)).filter(LowerCaser);
+    let filtered = cut.filter_dynamic(StopWordFilter::remove(stop_words));
     // Lucene's list, which has only function words.
     match StopWordFilter::new(Language::English) {
-        Some(english) => told.filter_dynamic(english).filter_dynamic(Stemmer::new(Language::English)).build(),
-        None => told.filter_dynamic(Stemmer::new(Language::English)).build(),
+        Some(english) => filtered.filter_dynamic(english).filter_dynamic(Stemmer::new(Language::English)).build(),
+        None => filtered.filter_dynamic(Stemmer::new(Language::English)).build(),
     }
 }
 
 /// The distinct words of a question in order.
 pub(crate) fn terms(text: &str) -> Vec<String> {
     static ANALYZER: LazyLock<TextAnalyzer> = LazyLock::new(analyzer);
-    let end = text.char_indices().nth(MAX_ASKED).map_or(text.len(), |(end, _)| end);
+    let end = text.char_indices().nth(MAX_QUESTION_CHARS).map_or(text.len(), |(end, _)| end);
     let (mut terms, mut seen) = (Vec::new(), HashSet::new());
     let mut analyzer = ANALYZER.clone();
     let mut stream = analyzer.token_stream(&text[..end]);
@@ -59,9 +59,9 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
 
 /// Tokenizer for texts that mix Chinese and English.
 #[derive(Clone)]
-struct Mixed;
+struct MixedTokenizer;
 
-impl Tokenizer for Mixed {
+impl Tokenizer for MixedTokenizer {
     type TokenStream<'a> = Words;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> Words {

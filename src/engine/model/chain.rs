@@ -37,7 +37,7 @@ impl Chain {
                 }
             }
         }
-        Err(ModelError::of_all(failures))
+        Err(ModelError::combine(failures))
     }
 }
 

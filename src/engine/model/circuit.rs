@@ -1,7 +1,7 @@
 //! A circuit breaker around a model, so that turns do not wait for a server that is down.
 //!
-//! After [`THRESHOLD`] calls in a row that failed with all their retries, the circuit opens, and further calls fail
-//! immediately. After a pause it lets one trial call through. The trial closes the circuit if it succeeds, and
+//! After [`FAILURE_THRESHOLD`] calls in a row that failed with all their retries, the circuit opens, and further calls
+//! fail immediately. After a pause it lets one trial call through. The trial closes the circuit if it succeeds, and
 //! otherwise opens it again for twice as long.
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
@@ -13,9 +13,9 @@ use tracing::{info, warn};
 use utoipa::ToSchema;
 
 /// Number of failures in a row that opens the circuit.
-const THRESHOLD: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const FAILURE_THRESHOLD: u32 = 5;
+const MIN_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 enum Circuit {
@@ -48,13 +48,13 @@ impl CircuitState {
 }
 
 /// A model behind a circuit breaker.
-pub struct Guarded {
+pub struct CircuitBreaker {
     name: String,
     inner: Arc<dyn Model>,
     circuit: Mutex<Circuit>,
 }
 
-impl Guarded {
+impl CircuitBreaker {
     /// Wraps `inner`, which the settings name `name`. The circuit starts closed.
     pub fn new(name: &str, inner: Arc<dyn Model>) -> Self {
         Self { name: name.to_owned(), inner, circuit: Mutex::new(Circuit::Closed { failures: 0 }) }
@@ -75,7 +75,7 @@ impl Guarded {
 
     /// Returns how long the circuit stays open; `None` lets the call through. The first call after the pause is the
     /// trial.
-    fn closed_for(&self, now: Instant) -> Option<Duration> {
+    fn open_for(&self, now: Instant) -> Option<Duration> {
         let mut circuit = self.lock();
         match *circuit {
             Circuit::Closed { .. } => None,
@@ -89,7 +89,7 @@ impl Guarded {
         }
     }
 
-    fn succeeded(&self) {
+    fn record_success(&self) {
         let mut circuit = self.lock();
         if !matches!(*circuit, Circuit::Closed { .. }) {
             info!(model = self.name, "circuit closed: the model answers again");
@@ -97,17 +97,17 @@ impl Guarded {
         *circuit = Circuit::Closed { failures: 0 };
     }
 
-    fn failed(&self, problem: &str, now: Instant) {
+    fn record_failure(&self, problem: &str, now: Instant) {
         let mut circuit = self.lock();
         let pause = match *circuit {
-            Circuit::Closed { failures } if failures + 1 < THRESHOLD => {
+            Circuit::Closed { failures } if failures + 1 < FAILURE_THRESHOLD => {
                 *circuit = Circuit::Closed { failures: failures + 1 };
                 return;
             }
-            Circuit::Closed { .. } => FIRST_PAUSE,
+            Circuit::Closed { .. } => MIN_PAUSE,
             // This call started before the circuit opened, so it carries no new information.
             Circuit::Open { .. } => return,
-            Circuit::Trial { pause, .. } => (pause * 2).min(LONGEST_PAUSE),
+            Circuit::Trial { pause, .. } => (pause * 2).min(MAX_PAUSE),
         };
         warn!(
             model = self.name,
@@ -119,32 +119,32 @@ impl Guarded {
 
     /// Returns an error while the circuit is open.
     fn admit(&self) -> Result<(), ModelError> {
-        let Some(left) = self.closed_for(Instant::now()) else { return Ok(()) };
+        let Some(left) = self.open_for(Instant::now()) else { return Ok(()) };
         let problem = format!("its last calls failed, so the circuit is open for another {:.1} s", left.as_secs_f32());
         Err(ModelError::Unavailable { model: self.name.clone(), attempts: 0, problem })
     }
 
-    fn note(&self, answer: &Result<ModelReply, ModelError>) {
+    fn record_outcome(&self, answer: &Result<ModelReply, ModelError>) {
         match answer {
-            Err(ModelError::Unavailable { problem, .. }) => self.failed(problem, Instant::now()),
-            Ok(_) | Err(_) => self.succeeded(),
+            Err(ModelError::Unavailable { problem, .. }) => self.record_failure(problem, Instant::now()),
+            Ok(_) | Err(_) => self.record_success(),
         }
     }
 }
 
 #[async_trait]
-impl Model for Guarded {
+impl Model for CircuitBreaker {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
         self.admit()?;
         let answer = self.inner.complete(request).await;
-        self.note(&answer);
+        self.record_outcome(&answer);
         answer
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         self.admit()?;
         let answer = self.inner.stream(request, deltas).await;
-        self.note(&answer);
+        self.record_outcome(&answer);
         answer
     }
 }
@@ -171,22 +171,22 @@ mod tests {
         }
     }
 
-    async fn ask(model: &Guarded) -> Result<ModelReply, ModelError> {
+    async fn ask(model: &CircuitBreaker) -> Result<ModelReply, ModelError> {
         model.complete(ModelRequest::new(Vec::new())).await
     }
 
     #[tokio::test]
     async fn a_dead_model_fails_at_once_and_a_success_closes_the_circuit() {
         let server = Arc::new(Server::default());
-        let model = Guarded::new("m", Arc::clone(&server) as Arc<dyn Model>);
-        for _ in 0..THRESHOLD + 10 {
+        let model = CircuitBreaker::new("m", Arc::clone(&server) as Arc<dyn Model>);
+        for _ in 0..FAILURE_THRESHOLD + 10 {
             ask(&model).await.unwrap_err();
         }
-        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD, "further calls do not reach the server");
+        assert_eq!(server.asked.load(Ordering::SeqCst), FAILURE_THRESHOLD, "further calls do not reach the server");
         assert!(ask(&model).await.unwrap_err().to_string().contains("the circuit is open"));
         assert_eq!(model.state(), CircuitState::Open);
         // The pause is over, and the trial succeeds.
-        *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
+        *model.lock() = Circuit::Open { until: Instant::now(), pause: MIN_PAUSE };
         assert_eq!(model.state(), CircuitState::HalfOpen);
         server.up.store(true, Ordering::SeqCst);
         ask(&model).await.unwrap();
@@ -197,13 +197,13 @@ mod tests {
     #[tokio::test]
     async fn streams_count_as_any_other_call() {
         let server = Arc::new(Server::default());
-        let model = Guarded::new("m", Arc::clone(&server) as Arc<dyn Model>);
+        let model = CircuitBreaker::new("m", Arc::clone(&server) as Arc<dyn Model>);
         let stream = async || model.stream(ModelRequest::new(Vec::new()), DeltaSink::unread()).await;
-        for _ in 0..THRESHOLD + 10 {
+        for _ in 0..FAILURE_THRESHOLD + 10 {
             stream().await.unwrap_err();
         }
-        assert_eq!(server.asked.load(Ordering::SeqCst), THRESHOLD);
-        *model.lock() = Circuit::Open { until: Instant::now(), pause: FIRST_PAUSE };
+        assert_eq!(server.asked.load(Ordering::SeqCst), FAILURE_THRESHOLD);
+        *model.lock() = Circuit::Open { until: Instant::now(), pause: MIN_PAUSE };
         server.up.store(true, Ordering::SeqCst);
         assert_eq!(stream().await.unwrap().content, "ok");
         assert!(matches!(*model.lock(), Circuit::Closed { failures: 0 }));
@@ -211,23 +211,23 @@ mod tests {
 
     #[test]
     fn one_trial_at_a_time_and_a_failed_one_doubles_the_pause() {
-        let model = Guarded::new("m", Arc::new(Server::default()));
+        let model = CircuitBreaker::new("m", Arc::new(Server::default()));
         let now = Instant::now();
-        *model.lock() = Circuit::Open { until: now, pause: FIRST_PAUSE };
-        assert_eq!(model.closed_for(now), None, "the trial");
-        assert!(model.closed_for(now).is_some(), "other calls fail until the trial is over");
-        model.failed("down", now);
-        assert_eq!(model.closed_for(now), Some(FIRST_PAUSE * 2));
-        assert_eq!(model.closed_for(now + FIRST_PAUSE * 2), None);
+        *model.lock() = Circuit::Open { until: now, pause: MIN_PAUSE };
+        assert_eq!(model.open_for(now), None, "the trial");
+        assert!(model.open_for(now).is_some(), "other calls fail until the trial is over");
+        model.record_failure("down", now);
+        assert_eq!(model.open_for(now), Some(MIN_PAUSE * 2));
+        assert_eq!(model.open_for(now + MIN_PAUSE * 2), None);
     }
 
     #[test]
     fn failures_with_successes_between_them_leave_the_circuit_closed() {
-        let model = Guarded::new("m", Arc::new(Server::default()));
+        let model = CircuitBreaker::new("m", Arc::new(Server::default()));
         for _ in 0..3 {
-            (1..THRESHOLD).for_each(|_| model.failed("down", Instant::now()));
-            model.succeeded();
+            (1..FAILURE_THRESHOLD).for_each(|_| model.record_failure("down", Instant::now()));
+            model.record_success();
         }
-        assert_eq!(model.closed_for(Instant::now()), None);
+        assert_eq!(model.open_for(Instant::now()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The pieces of a streamed answer on their way from the model to a reader.
 //!
 //! The model never waits for the reader: text that the reader has not taken accumulates. A slow reader gets fewer and
-//! longer pieces. A reader that is more than [`MAX_KEPT`] behind gets no further pieces, only the complete answer at
+//! longer pieces. A reader that is more than [`MAX_UNREAD`] behind gets no further pieces, only the complete answer at
 //! the end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 /// Maximum number of bytes that wait for a reader.
-const MAX_KEPT: usize = 1024 * 1024;
+const MAX_UNREAD: usize = 1024 * 1024;
 /// Maximum number of bytes of one piece.
 const MAX_PIECE: usize = 16 * 1024;
 
@@ -48,12 +48,12 @@ impl Drop for Writer {
 
 #[derive(Default)]
 struct Mailbox {
-    kept: Mutex<Kept>,
+    state: Mutex<MailboxState>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
+struct MailboxState {
     text: String,
     /// A piece of the current answer has been sent.
     sent: bool,
@@ -66,8 +66,8 @@ struct Kept {
 }
 
 impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, MailboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,15 +82,15 @@ impl DeltaSink {
         if piece.is_empty() {
             return;
         }
-        let mut kept = self.0.0.lock();
-        kept.first.get_or_insert_with(Instant::now);
-        kept.sent = true;
-        if kept.overflowed || kept.text.len() + piece.len() > MAX_KEPT {
-            kept.overflowed = true;
+        let mut state = self.0.0.lock();
+        state.first.get_or_insert_with(Instant::now);
+        state.sent = true;
+        if state.overflowed || state.text.len() + piece.len() > MAX_UNREAD {
+            state.overflowed = true;
             return;
         }
-        kept.text.push_str(piece);
-        drop(kept);
+        state.text.push_str(piece);
+        drop(state);
         self.0.0.changed.notify_one();
     }
 
@@ -98,9 +98,9 @@ impl DeltaSink {
     /// before a restart.
     pub fn whole(&self, answer: &str) {
         let anew = {
-            let mut kept = self.0.0.lock();
-            kept.first.get_or_insert_with(Instant::now);
-            kept.anew
+            let mut state = self.0.0.lock();
+            state.first.get_or_insert_with(Instant::now);
+            state.anew
         };
         if anew {
             self.send(answer);
@@ -110,10 +110,10 @@ impl DeltaSink {
     /// Starts the answer again, because the attempt that sent the pieces so far has failed. The reader must discard
     /// these pieces. Does nothing if no piece was sent.
     pub fn restart(&self) {
-        let mut kept = self.0.0.lock();
-        if kept.sent {
-            let (first, closed) = (kept.first, kept.closed);
-            *kept = Kept { anew: true, first, closed, ..Kept::default() };
+        let mut state = self.0.0.lock();
+        if state.sent {
+            let (first, closed) = (state.first, state.closed);
+            *state = MailboxState { anew: true, first, closed, ..MailboxState::default() };
         }
     }
 
@@ -129,11 +129,11 @@ impl Deltas {
     pub async fn next(&mut self) -> Option<Piece> {
         loop {
             {
-                let mut kept = self.mailbox.lock();
-                if !kept.text.is_empty() {
-                    return Some(kept.take());
+                let mut state = self.mailbox.lock();
+                if !state.text.is_empty() {
+                    return Some(state.take());
                 }
-                if kept.closed {
+                if state.closed {
                     return None;
                 }
             }
@@ -149,7 +149,7 @@ impl Deltas {
     }
 }
 
-impl Kept {
+impl MailboxState {
     fn take(&mut self) -> Piece {
         let end = self.text.floor_char_boundary(MAX_PIECE);
         let rest = self.text.split_off(end);
@@ -232,6 +232,6 @@ mod tests {
         let pieces = all(deltas).await;
         assert!(pieces.iter().all(|(text, _)| text.len() <= MAX_PIECE));
         let total: usize = pieces.iter().map(|(text, _)| text.len()).sum();
-        assert!(total <= MAX_KEPT && total > MAX_KEPT - piece.len(), "{total}");
+        assert!(total <= MAX_UNREAD && total > MAX_UNREAD - piece.len(), "{total}");
     }
 }

@@ -37,7 +37,7 @@ pub struct PromptMessage {
     pub images: Vec<String>,
     /// The tool calls of an assistant message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    pub tool_calls: Vec<ModelToolCall>,
     /// Id of the tool call whose result a tool message carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
@@ -66,7 +66,7 @@ impl PromptMessage {
     }
 
     /// A message of the model with its tool calls.
-    pub fn assistant(content: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+    pub fn assistant(content: impl Into<String>, tool_calls: Vec<ModelToolCall>) -> Self {
         Self { tool_calls, ..Self::new(PromptRole::Assistant, content) }
     }
 
@@ -89,8 +89,8 @@ pub struct ToolSpec {
 
 /// A tool call that a model asks for. In JSON it has the form of the OpenAI protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
-pub struct ToolCall {
+#[serde(from = "WireToolCall", into = "WireToolCall")]
+pub struct ModelToolCall {
     /// Id of the call, unique within one answer. The result is sent back with it.
     pub id: String,
     /// Id of the tool.
@@ -102,7 +102,7 @@ pub struct ToolCall {
     pub extra: Map<String, Value>,
 }
 
-impl ToolCall {
+impl ModelToolCall {
     /// A call without server-specific fields.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self { id: id.into(), name: name.into(), arguments: arguments.into(), extra: Map::new() }
@@ -116,7 +116,7 @@ impl ToolCall {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct WireToolCall {
     id: String,
     #[serde(rename = "type", default)]
     kind: Kind,
@@ -138,14 +138,14 @@ struct Function {
     arguments: String,
 }
 
-impl From<Written> for ToolCall {
-    fn from(Written { id, function: Function { name, arguments }, extra, .. }: Written) -> Self {
+impl From<WireToolCall> for ModelToolCall {
+    fn from(WireToolCall { id, function: Function { name, arguments }, extra, .. }: WireToolCall) -> Self {
         Self { id, name, arguments, extra }
     }
 }
 
-impl From<ToolCall> for Written {
-    fn from(ToolCall { id, name, arguments, extra }: ToolCall) -> Self {
+impl From<ModelToolCall> for WireToolCall {
+    fn from(ModelToolCall { id, name, arguments, extra }: ModelToolCall) -> Self {
         Self { id, kind: Kind::Function, function: Function { name, arguments }, extra }
     }
 }
@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn messages_have_the_form_of_the_protocol_and_are_read_back() {
-        let call = ToolCall::new("c1", "eta", "{\"order\":\"A1\"}");
+        let call = ModelToolCall::new("c1", "eta", "{\"order\":\"A1\"}");
         let called =
             json!({"id": "c1", "type": "function", "function": {"name": "eta", "arguments": "{\"order\":\"A1\"}"}});
         let map = |value: Value| value.as_object().cloned().unwrap();
-        let signed = ToolCall { extra: map(json!({"extra_content": {"google": {"x": 1}}})), ..call.clone() };
+        let signed = ModelToolCall { extra: map(json!({"extra_content": {"google": {"x": 1}}})), ..call.clone() };
         let mut called_signed = called.clone();
         called_signed["extra_content"] = json!({"google": {"x": 1}});
         for (message, written) in [

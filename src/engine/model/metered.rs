@@ -20,7 +20,7 @@ impl Metered {
     }
 
     /// Counts a call and logs a failure. The surrounding span carries session and turn.
-    fn asked(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
+    fn record_call(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
         match answer {
             Ok(reply) => self.metrics.answered(took, (reply.tokens.prompt, reply.tokens.completion)),
             Err(ModelError::Unavailable { .. }) => self.metrics.unavailable(took),
@@ -32,7 +32,7 @@ impl Metered {
         }
     }
 
-    fn named(&self, answer: Result<ModelReply, ModelError>) -> Result<ModelReply, ModelError> {
+    fn with_name(&self, answer: Result<ModelReply, ModelError>) -> Result<ModelReply, ModelError> {
         answer.map(|reply| ModelReply { name: Some(self.name.clone()), ..reply })
     }
 }
@@ -42,18 +42,18 @@ impl Model for Metered {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let begun = Instant::now();
         let answer = self.model.complete(request).await;
-        self.asked(begun.elapsed(), &answer);
-        self.named(answer)
+        self.record_call(begun.elapsed(), &answer);
+        self.with_name(answer)
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let begun = Instant::now();
         let answer = self.model.stream(request, deltas.clone()).await;
-        self.asked(begun.elapsed(), &answer);
+        self.record_call(begun.elapsed(), &answer);
         // A first piece from before this call belongs to another model of the chain.
         if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
             self.metrics.first_chunk(took);
         }
-        self.named(answer)
+        self.with_name(answer)
     }
 }

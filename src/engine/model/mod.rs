@@ -24,7 +24,7 @@ pub mod registry;
 pub(crate) mod thoughts;
 
 pub use delta::DeltaSink;
-pub use message::{PromptMessage, PromptRole, ToolCall, ToolSpec};
+pub use message::{ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 pub use registry::Models;
 
 use crate::knowledge::Hit;
@@ -130,7 +130,7 @@ pub struct ModelReply {
     /// The text. May be empty if there are `tool_calls`.
     pub content: String,
     /// The tool calls that the model asks for. Empty if the request offered no tools.
-    pub tool_calls: Vec<ToolCall>,
+    pub tool_calls: Vec<ModelToolCall>,
     /// Server-specific fields of an answer with tool calls. The next request sends them back with the results.
     pub extra: Map<String, Value>,
     /// The model that answered, as the server names it.
@@ -205,7 +205,7 @@ pub enum ModelError {
 
 impl ModelError {
     /// Combines the failures of several models. A single failure stays as it is.
-    pub fn of_all(mut failures: Vec<Self>) -> Self {
+    pub fn combine(mut failures: Vec<Self>) -> Self {
         match failures.len() {
             1 => failures.remove(0),
             _ => Self::All(failures),

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Pause between two pieces of one answer.
-const PAUSE: Duration = Duration::from_millis(60);
+const MIN_PIECE_INTERVAL: Duration = Duration::from_millis(60);
 
 /// A piece of a model's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -41,7 +41,7 @@ pub struct Paced {
 impl Paced {
     /// Paces the pieces of one answer. An answer that starts again, here or in a repeated turn, gets a new stream id.
     pub fn new(pieces: Deltas) -> Self {
-        Self { pieces, stream_id: fresh(), seq: 0, space: String::new(), due: None }
+        Self { pieces, stream_id: new_stream_id(), seq: 0, space: String::new(), due: None }
     }
 
     /// Returns the next piece; `None` when the answer is complete. Text that arrives during the pause becomes one
@@ -56,7 +56,7 @@ impl Paced {
         loop {
             let piece = self.pieces.next().await?;
             if piece.anew {
-                (self.stream_id, self.seq) = (fresh(), 0);
+                (self.stream_id, self.seq) = (new_stream_id(), 0);
                 self.space.clear();
             }
             self.space.push_str(&piece.content);
@@ -66,7 +66,7 @@ impl Paced {
             self.space.drain(..end);
             if !content.is_empty() {
                 let (seq, stream_id) = (self.seq, self.stream_id.clone());
-                self.due = Some(Instant::now() + PAUSE);
+                self.due = Some(Instant::now() + MIN_PIECE_INTERVAL);
                 self.seq += 1;
                 return Some(Delta { content, seq, stream_id, supersedes: None });
             }
@@ -74,7 +74,7 @@ impl Paced {
     }
 }
 
-fn fresh() -> String {
+fn new_stream_id() -> String {
     Uuid::new_v4().simple().to_string()
 }
 

@@ -1,7 +1,7 @@
 //! Model calls as steps of the journal, with model, tokens and attempts in their records. A failed call is recorded
 //! like any other result, so that a turn which has continued without an answer does the same when it is repeated.
 
-use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ToolCall};
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ModelToolCall};
 use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError, Stepped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,18 +13,18 @@ use types::step::Tokens;
 #[serde(untagged)]
 enum Outcome {
     Content(String),
-    Spoken(Spoken),
+    RecordedReply(RecordedReply),
     Failed(ModelError),
 }
 
 /// The answer of a model that may call tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spoken {
+pub struct RecordedReply {
     /// The text. May be empty if there are calls.
     pub content: String,
     /// The tool calls that the model asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<ToolCall>,
+    pub tool_calls: Vec<ModelToolCall>,
     /// Server-specific fields of an answer with tool calls. Recorded, so that a repeated run sends them back as well.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
@@ -60,11 +60,11 @@ pub async fn ask_last(
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    said(journal, (key, target), input, answer, is_last).await
+    record_text(journal, (key, target), input, answer, is_last).await
 }
 
 /// Like [`ask_last`], but streams the answer to `deltas`. A recorded step streams nothing.
-pub async fn say_last(
+pub async fn stream_last(
     journal: &Journal,
     key: &str,
     (target, model): (&str, &dyn Model),
@@ -76,10 +76,10 @@ pub async fn say_last(
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    said(journal, (key, target), input, answer, is_last).await
+    record_text(journal, (key, target), input, answer, is_last).await
 }
 
-async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
     (key, target): (&str, &str),
     input: &(impl Serialize + ?Sized),
@@ -96,54 +96,55 @@ async fn said<Fut: Future<Output = Result<ModelReply, ModelError>>>(
 
 /// Calls `model`, which may call tools, unless the step is recorded, and streams the answer to `deltas`. A recorded
 /// step streams nothing. The answer can be used before its record is durable ([`Durability::Deferred`]).
-pub async fn converse(
+pub async fn stream_with_tools(
     journal: &Journal,
     key: &str,
     (target, model): (&str, &dyn Model),
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
     deltas: DeltaSink,
-) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    spoken(journal, (key, target), input, answer).await
+    record_reply(journal, (key, target), input, answer).await
 }
 
-/// Like [`converse`], without streaming.
-pub async fn consult(
+/// Like [`stream_with_tools`], without streaming.
+pub async fn ask_with_tools(
     journal: &Journal,
     key: &str,
     (target, model): (&str, &dyn Model),
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
-) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    spoken(journal, (key, target), input, answer).await
+    record_reply(journal, (key, target), input, answer).await
 }
 
-async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
+async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
     (key, target): (&str, &str),
     input: &(impl Serialize + ?Sized),
     answer: impl FnOnce(String) -> Fut,
-) -> Result<Stepped<Spoken>, StepError<ModelError>> {
+) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
     let step = journal.step(key, label, Durability::Deferred, input, |idempotency_key| async move {
         let spoken = |ModelReply { content, tool_calls, extra, tokens, .. }| {
-            Outcome::Spoken(Spoken { content, tool_calls, extra, tokens })
+            Outcome::RecordedReply(RecordedReply { content, tool_calls, extra, tokens })
         };
         Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
     });
     let Stepped { output, ok, ms, key, target } = recorded(step.await)?;
     match output {
-        Outcome::Spoken(output) => Ok(Stepped { output, ok, ms, key, target }),
+        Outcome::RecordedReply(output) => Ok(Stepped { output, ok, ms, key, target }),
         Outcome::Content(content) => {
-            let output = Spoken { content, tool_calls: Vec::new(), extra: Map::new(), tokens: Tokens::default() };
+            let output =
+                RecordedReply { content, tool_calls: Vec::new(), extra: Map::new(), tokens: Tokens::default() };
             Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
@@ -153,7 +154,7 @@ async fn spoken<Fut: Future<Output = Result<ModelReply, ModelError>>>(
 /// The text of an answer.
 fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
     match output {
-        Outcome::Content(output) | Outcome::Spoken(Spoken { content: output, .. }) => {
+        Outcome::Content(output) | Outcome::RecordedReply(RecordedReply { content: output, .. }) => {
             Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
@@ -186,18 +187,28 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_they_were_recorded_also_those_of_plain_text() {
-        let call = ToolCall::new("c1", "eta", "{}");
+        let call = ModelToolCall::new("c1", "eta", "{}");
         let extra = Map::from_iter([("reasoning_content".to_owned(), json!("想"))]);
         let tokens = Tokens { prompt: 3, completion: 2 };
         let failed = ModelError::Refused { model: "m".into(), problem: "no".into() };
         for (outcome, record) in [
             (Outcome::Content("好".into()), json!("好")),
             (
-                Outcome::Spoken(Spoken { content: "好".into(), tool_calls: Vec::new(), extra: Map::new(), tokens }),
+                Outcome::RecordedReply(RecordedReply {
+                    content: "好".into(),
+                    tool_calls: Vec::new(),
+                    extra: Map::new(),
+                    tokens,
+                }),
                 json!({"content": "好", "tokens": {"prompt": 3, "completion": 2}}),
             ),
             (
-                Outcome::Spoken(Spoken { content: String::new(), tool_calls: vec![call.clone()], extra, tokens }),
+                Outcome::RecordedReply(RecordedReply {
+                    content: String::new(),
+                    tool_calls: vec![call.clone()],
+                    extra,
+                    tokens,
+                }),
                 json!({"content": "", "tool_calls": [json!(call)], "extra": {"reasoning_content": "想"}, "tokens": {"prompt": 3, "completion": 2}}),
             ),
             (Outcome::Failed(failed), json!({"refused": {"model": "m", "problem": "no"}})),

@@ -2,7 +2,7 @@
 
 use super::budgeted::{Admission, Budgeted};
 use super::chain::Chain;
-use super::circuit::{CircuitState, Guarded};
+use super::circuit::{CircuitBreaker, CircuitState};
 use super::metered::Metered;
 use super::offline::Offline;
 use super::openai::OpenAi;
@@ -48,13 +48,13 @@ impl ModelInfo {
     }
 
     /// Describes a model that was added from Rust.
-    pub fn of_rust(name: &str) -> Self {
+    pub fn from_rust(name: &str) -> Self {
         Self::new(name, "rust", name)
     }
 
     /// The models that agents may name. `offline` always exists; it is also `default` if the settings have no
     /// `default`.
-    pub fn of_settings(settings: &Settings) -> Vec<Self> {
+    pub fn from_settings(settings: &Settings) -> Vec<Self> {
         let offline = |name: &str| Self::new(name, "offline", "offline");
         let mut models: Vec<Self> = settings
             .models
@@ -78,7 +78,7 @@ impl ModelInfo {
 struct Entry {
     model: Arc<dyn Model>,
     info: ModelInfo,
-    guarded: Option<Arc<Guarded>>,
+    breaker: Option<Arc<CircuitBreaker>>,
 }
 
 /// The models of this process by name. Cheap to clone.
@@ -126,9 +126,9 @@ impl Models {
                             wrong("api_key_env", problem)
                         })?),
                     };
-                    let guarded = Arc::new(Guarded::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
-                    let model: Arc<dyn Model> = Arc::<Guarded>::clone(&guarded);
-                    models.insert(name, (model, Some(guarded)), "openai", &entry.model)
+                    let breaker = Arc::new(CircuitBreaker::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
+                    let model: Arc<dyn Model> = Arc::<CircuitBreaker>::clone(&breaker);
+                    models.insert(name, (model, Some(breaker)), "openai", &entry.model)
                 }
             };
         }
@@ -141,20 +141,20 @@ impl Models {
     }
 
     /// The same models, called only while `budget` admits it.
-    pub fn within(&self, budget: Arc<dyn Admission>) -> Self {
+    pub fn limited_by(&self, budget: Arc<dyn Admission>) -> Self {
         Self { entries: Arc::clone(&self.entries), budget: Some(budget) }
     }
 
     fn insert(
         mut self,
         name: &str,
-        (model, guarded): (Arc<dyn Model>, Option<Arc<Guarded>>),
+        (model, breaker): (Arc<dyn Model>, Option<Arc<CircuitBreaker>>),
         provider: &str,
         at_server: &str,
     ) -> Self {
         let info = ModelInfo::new(name, provider, at_server);
         let model = Arc::new(Metered::new(name, model));
-        Arc::make_mut(&mut self.entries).insert(name.to_owned(), Entry { model, info, guarded });
+        Arc::make_mut(&mut self.entries).insert(name.to_owned(), Entry { model, info, breaker });
         self
     }
 
@@ -187,7 +187,7 @@ impl Models {
     /// All models, sorted by name.
     pub fn names(&self) -> Vec<ModelInfo> {
         let info = |entry: &Entry| {
-            let circuit = entry.guarded.as_deref().map(Guarded::state);
+            let circuit = entry.breaker.as_deref().map(CircuitBreaker::state);
             ModelInfo { circuit, ..entry.info.clone() }
         };
         self.entries.values().map(info).collect()

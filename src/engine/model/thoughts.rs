@@ -8,12 +8,12 @@ use super::answer;
 use std::borrow::Cow;
 
 /// The tags around a thought, in lower case. Upper case matches as well.
-const TAGS: [(&str, &str); 4] =
+const THOUGHT_TAGS: [(&str, &str); 4] =
     [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("[think]", "[/think]")];
 /// Length of the longest tag in bytes.
-const LONGEST: usize = 11;
+const MAX_TAG_LENGTH: usize = 11;
 /// Maximum number of closing tags after which a structure is looked for.
-const MOST: usize = 8;
+const MAX_CLOSING_TAGS: usize = 8;
 /// A tag after one of these characters is quoted.
 const QUOTES: &[char] = &['`', '"', '\'', '\\', '“', '‘', '「', '『', '《'];
 
@@ -26,7 +26,7 @@ pub(crate) fn without(text: &str) -> String {
 pub(crate) fn split(text: &str) -> (String, Thoughts) {
     let mut thoughts = Thoughts::default();
     let mut words = String::new();
-    for Shown { text, void } in [thoughts.push(text), thoughts.finish()] {
+    for VisibleText { text, void } in [thoughts.push(text), thoughts.finish()] {
         if void {
             words.clear();
         }
@@ -39,11 +39,12 @@ pub(crate) fn split(text: &str) -> (String, Thoughts) {
 /// unchanged.
 pub(crate) fn before_structure(text: &str) -> Cow<'_, str> {
     let mut rest = text;
-    for _ in 0..=MOST {
+    for _ in 0..=MAX_CLOSING_TAGS {
         if answer::is_json(rest) {
             return rest.into();
         }
-        let Some(end) = TAGS.iter().filter_map(|(_, close)| Some(find(rest, close)? + close.len())).min() else {
+        let Some(end) = THOUGHT_TAGS.iter().filter_map(|(_, close)| Some(find(rest, close)? + close.len())).min()
+        else {
             break;
         };
         rest = &rest[end..];
@@ -59,7 +60,7 @@ fn find(text: &str, tag: &str) -> Option<usize> {
 
 /// Text that is known to be no thought.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct VisibleText {
     pub(crate) text: String,
     /// Discard the text before this one: it was a thought, whose closing tag has only arrived now.
     pub(crate) void: bool,
@@ -87,7 +88,7 @@ pub(crate) struct Thoughts {
 }
 
 /// The possible starts of a text.
-enum Begins {
+enum TagMatch {
     Open(&'static str, usize),
     Close(usize),
     /// A possible tag; more text is needed to decide.
@@ -97,13 +98,13 @@ enum Begins {
 
 impl Thoughts {
     /// Adds a piece and returns the text that is known to be no thought.
-    pub(crate) fn push(&mut self, piece: &str) -> Shown {
+    pub(crate) fn push(&mut self, piece: &str) -> VisibleText {
         self.kept.push_str(piece);
         self.settle(false)
     }
 
     /// Returns the rest at the end of the text.
-    pub(crate) fn finish(&mut self) -> Shown {
+    pub(crate) fn finish(&mut self) -> VisibleText {
         self.settle(true)
     }
 
@@ -117,9 +118,9 @@ impl Thoughts {
         self.untagged
     }
 
-    fn settle(&mut self, at_end: bool) -> Shown {
+    fn settle(&mut self, at_end: bool) -> VisibleText {
         let text = std::mem::take(&mut self.kept);
-        let (mut rest, mut shown) = (text.as_str(), Shown::default());
+        let (mut rest, mut visible) = (text.as_str(), VisibleText::default());
         while !rest.is_empty() {
             if let Some(close) = self.until {
                 match find(rest, close) {
@@ -128,57 +129,57 @@ impl Thoughts {
                         rest = &rest[at + close.len()..];
                         continue;
                     }
-                    None if at_end => return shown,
+                    None if at_end => return visible,
                     None => {
                         // Inside a thought only the start of its closing tag must be kept.
-                        let from = rest.ceil_char_boundary(rest.len().saturating_sub(LONGEST));
+                        let from = rest.ceil_char_boundary(rest.len().saturating_sub(MAX_TAG_LENGTH));
                         self.kept = rest[from..].to_owned();
-                        return shown;
+                        return visible;
                     }
                 }
             }
             let Some(at) = rest.find(['<', '[']) else {
-                self.say(rest, &mut shown);
+                self.emit(rest, &mut visible);
                 break;
             };
             let (before, tag) = rest.split_at(at);
-            self.say(before, &mut shown);
-            rest = match begins(tag, at_end) {
-                Begins::Open(close, length) => self.open(tag, (close, length), &mut shown),
-                Begins::Close(length) => self.close(tag, length, &mut shown),
-                Begins::Perhaps => {
+            self.emit(before, &mut visible);
+            rest = match match_tag(tag, at_end) {
+                TagMatch::Open(close, length) => self.open(tag, (close, length), &mut visible),
+                TagMatch::Close(length) => self.close(tag, length, &mut visible),
+                TagMatch::Perhaps => {
                     tag.clone_into(&mut self.kept);
                     break;
                 }
-                Begins::Text => {
-                    self.say(&tag[..1], &mut shown);
+                TagMatch::Text => {
+                    self.emit(&tag[..1], &mut visible);
                     &tag[1..]
                 }
             };
         }
-        shown
+        visible
     }
 
-    fn open<'t>(&mut self, tag: &'t str, (close, length): (&'static str, usize), shown: &mut Shown) -> &'t str {
+    fn open<'t>(&mut self, tag: &'t str, (close, length): (&'static str, usize), visible: &mut VisibleText) -> &'t str {
         if self.in_code || self.is_quoted() {
             self.quoted += 1;
-            self.say(&tag[..length], shown);
+            self.emit(&tag[..length], visible);
         } else {
             (self.until, self.found) = (Some(close), true);
         }
         &tag[length..]
     }
 
-    fn close<'t>(&mut self, tag: &'t str, length: usize, shown: &mut Shown) -> &'t str {
+    fn close<'t>(&mut self, tag: &'t str, length: usize, visible: &mut VisibleText) -> &'t str {
         if self.quoted > 0 || self.is_quoted() {
             self.quoted = self.quoted.saturating_sub(1);
-            self.say(&tag[..length], shown);
+            self.emit(&tag[..length], visible);
         } else {
             // After a thought with both tags, this closing tag is stray: it does not mean that the model's answers
             // start with a thought.
             let untagged = self.untagged || !self.found;
             *self = Self { ended: true, found: true, untagged, ..Self::default() };
-            *shown = Shown { text: String::new(), void: true };
+            *visible = VisibleText { text: String::new(), void: true };
         }
         &tag[length..]
     }
@@ -187,7 +188,7 @@ impl Thoughts {
         self.last.is_some_and(|last| QUOTES.contains(&last))
     }
 
-    fn say(&mut self, words: &str, shown: &mut Shown) {
+    fn emit(&mut self, words: &str, visible: &mut VisibleText) {
         let words = if self.ended { words.trim_start() } else { words };
         self.ended &= words.is_empty();
         for letter in words.chars() {
@@ -197,24 +198,24 @@ impl Thoughts {
             }
             self.last = Some(letter);
         }
-        shown.text.push_str(words);
+        visible.text.push_str(words);
     }
 }
 
-fn begins(text: &str, at_end: bool) -> Begins {
-    let head = text[..text.floor_char_boundary(LONGEST)].to_ascii_lowercase();
-    for (open, close) in TAGS {
+fn match_tag(text: &str, at_end: bool) -> TagMatch {
+    let head = text[..text.floor_char_boundary(MAX_TAG_LENGTH)].to_ascii_lowercase();
+    for (open, close) in THOUGHT_TAGS {
         if head.starts_with(open) {
-            return Begins::Open(close, open.len());
+            return TagMatch::Open(close, open.len());
         }
         if head.starts_with(close) {
-            return Begins::Close(close.len());
+            return TagMatch::Close(close.len());
         }
     }
     // At the end of the text, an incomplete tag is text.
     let perhaps = head.len() == text.len()
-        && TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
-    if perhaps && !at_end { Begins::Perhaps } else { Begins::Text }
+        && THOUGHT_TAGS.iter().any(|(open, close)| open.starts_with(&head) || close.starts_with(&head));
+    if perhaps && !at_end { TagMatch::Perhaps } else { TagMatch::Text }
 }
 
 #[cfg(test)]
@@ -226,9 +227,9 @@ mod tests {
         let (mut thoughts, mut words) = (Thoughts::default(), String::new());
         let chars: Vec<char> = text.chars().collect();
         let pieces = chars.chunks(size).map(|piece| piece.iter().collect::<String>());
-        let mut shown: Vec<Shown> = pieces.map(|piece| thoughts.push(&piece)).collect();
-        shown.push(thoughts.finish());
-        for Shown { text, void } in shown {
+        let mut visible: Vec<VisibleText> = pieces.map(|piece| thoughts.push(&piece)).collect();
+        visible.push(thoughts.finish());
+        for VisibleText { text, void } in visible {
             if void {
                 words.clear();
             }

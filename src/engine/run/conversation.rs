@@ -16,7 +16,7 @@ use types::run::{RunQuery, RunRecord, RunStatus};
 use types::session::{Entry, Role, Session, history};
 
 /// Number of recent runs of a session that are checked for missing entries.
-const RECENT: usize = 20;
+const MAX_RECENT_RUNS: usize = 20;
 
 /// Id of the job that adds a run to its session's history.
 fn job_id(run_id: &str) -> String {
@@ -25,20 +25,25 @@ fn job_id(run_id: &str) -> String {
 
 /// True for the job that adds a run to its session's history. Besides a user's message, only this job may start a new
 /// session.
-pub(crate) fn is_notice(job: &Job) -> bool {
+pub(crate) fn is_result_job(job: &Job) -> bool {
     matches!(&job.body, JobBody::Resume { run_id, .. } if job.job_id == job_id(run_id))
 }
 
 /// Publishes the job that adds the run to its session's history. Durable on return. The run's steps must be durable,
 /// so that a repeat of the run has the same output. Does nothing if the run has no session.
-pub(super) async fn tell(services: &Services, guard: &Guard, run: &RunRecord, output: &str) -> Result<(), TurnError> {
+pub(super) async fn publish_result(
+    services: &Services,
+    guard: &Guard,
+    run: &RunRecord,
+    output: &str,
+) -> Result<(), TurnError> {
     let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
         return Ok(());
     };
     if !guard.holds().await? {
         return Err(TurnError::Lost);
     }
-    let most = most_text(services.queue.max_payload());
+    let most = max_text(services.queue.max_payload());
     let outcome = json!({
         "status": RunStatus::Completed.as_str(),
         "workflow_id": run.workflow_id,
@@ -67,7 +72,7 @@ pub(super) async fn tell(services: &Services, guard: &Guard, run: &RunRecord, ou
 }
 
 /// Limit in bytes on each text of a job that has to fit into `max_payload`. One byte takes up to six bytes in JSON.
-fn most_text(max_payload: usize) -> usize {
+fn max_text(max_payload: usize) -> usize {
     history::MAX_TEXT.min(max_payload / 16)
 }
 
@@ -76,23 +81,23 @@ pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<E
     let origin_session = Some(session_id.to_owned());
     let query = RunQuery { origin_session, status: Some(RunStatus::Completed), by_end: true, ..RunQuery::default() };
     let (session, runs) =
-        futures::try_join!(store.session(session_id), store.runs(RunQuery { limit: RECENT, ..query }))?;
+        futures::try_join!(store.session(session_id), store.runs(RunQuery { limit: MAX_RECENT_RUNS, ..query }))?;
     let mut entries = session.as_ref().map(|session| session.history.to_vec()).unwrap_or_default();
-    let missing = runs.iter().rev().filter(|run| !is_told(run, session.as_ref()));
-    let told: Vec<Entry> = missing.flat_map(of_run).collect();
-    entries.extend(told);
+    let missing = runs.iter().rev().filter(|run| !has_entries(run, session.as_ref()));
+    let added: Vec<Entry> = missing.flat_map(entries_of_run).collect();
+    entries.extend(added);
     Ok(entries)
 }
 
 /// True if the history has the run's entries, or had them: the history drops its oldest entries.
-fn is_told(run: &RunRecord, session: Option<&Session>) -> bool {
+fn has_entries(run: &RunRecord, session: Option<&Session>) -> bool {
     let Some(session) = session else { return run.lane != run.run_id };
     let oldest = session.history.first().map(|entry| entry.at);
     let has_left = run.ended_at.zip(oldest).is_some_and(|(ended, oldest)| ended < oldest && session.history.len() > 1);
     run.lane != run.run_id || session.has_handled(&job_id(&run.run_id)) || has_left
 }
 
-fn of_run(run: &RunRecord) -> [Entry; 2] {
+fn entries_of_run(run: &RunRecord) -> [Entry; 2] {
     let at = run.ended_at.unwrap_or(run.created_at);
     let entry = |role, text: &str| Entry {
         role,

@@ -14,20 +14,20 @@ use types::timestamp::Timestamp;
 const MAX_OUTPUT: usize = 256 * 1024;
 
 /// Cancel reason of a waiting flow or run: the user has left it, or a message went to another agent.
-pub(crate) const LEFT: &str = "left";
+pub(crate) const FLOW_LEFT: &str = "left";
 /// Cancel reason of a waiting flow or run: the user has not answered before the question's `until`.
-pub(crate) const UNANSWERED: &str = "unanswered";
+pub(crate) const FLOW_UNANSWERED: &str = "unanswered";
 
 /// Status of a run that ends without output for this reason: `cancelled` if a user or an operator caused it, else
 /// `failed`.
-pub(super) fn status_of(reason: &CancelReason) -> RunStatus {
-    let by_people = ["operator", LEFT, UNANSWERED].contains(&reason.word);
+pub(super) fn status_for(reason: &CancelReason) -> RunStatus {
+    let by_people = ["operator", FLOW_LEFT, FLOW_UNANSWERED].contains(&reason.word);
     if by_people { RunStatus::Cancelled } else { RunStatus::Failed }
 }
 
 /// Execution time so far of a run that started at `at`. For a repeated turn it extends to the last recorded step,
 /// because time without a worker must not count against the run's timeout.
-pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
+pub(super) fn execution_time(journal: &Journal, at: Timestamp, resumed: bool) -> Duration {
     match resumed {
         true => journal.recorded().iter().map(|step| at.until(step.at)).max().unwrap_or_default(),
         false => at.until(journal.clock().now()),
@@ -36,14 +36,14 @@ pub(super) fn active(journal: &Journal, at: Timestamp, resumed: bool) -> Duratio
 
 /// Sums the model calls and tokens of recorded steps. `stages` is 0, since steps do not show how many stages have
 /// started.
-pub(super) fn used(steps: &[StepRecord]) -> RunUsage {
+pub(super) fn usage_of(steps: &[StepRecord]) -> RunUsage {
     let calls = steps.iter().filter(|step| step.tokens.is_some() || step.kind == "model");
     let tokens = steps.iter().filter_map(|step| step.tokens).map(|tokens| tokens.prompt + tokens.completion).sum();
     RunUsage { stages: 0, model_calls: u64::try_from(calls.count()).unwrap_or(0), tokens }
 }
 
 /// Id of the last event in a turn that has resumed the run.
-pub(super) fn again(event_id: &str, turn_id: &str) -> String {
+pub(super) fn resumed_event_id(event_id: &str, turn_id: &str) -> String {
     format!("{event_id}@{turn_id}")
 }
 
@@ -53,7 +53,7 @@ pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
     // The first turn of a run in its own lane has the run's id, so a different turn id means that the run was
     // resumed.
     let goes_on = run.lane == run.run_id && run.turn_id != run.run_id;
-    if goes_on { again(&event_id, &run.turn_id) } else { event_id }
+    if goes_on { resumed_event_id(&event_id, &run.turn_id) } else { event_id }
 }
 
 /// Final record of a completed run. Cuts the output to its limit.

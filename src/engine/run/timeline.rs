@@ -1,13 +1,13 @@
 //! Timelines of stored runs: replays a run's steps over the definitions with which it started.
 
-use super::{Beginning, earlier};
+use super::{StartRecord, step_reuse};
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::execution::stored::StoredDefinitions;
 use crate::journal::Journal;
 use crate::model::Models;
 use crate::workflow::Flows;
-use crate::workflow::orchestration::pinned::{PinError, Pinned};
+use crate::workflow::orchestration::resolved::{ResolveError, ResolvedDefinitions};
 use crate::workflow::orchestration::timeline::{StageStatus, timeline};
 use crate::workflow::orchestration::{RunServices, TimelineEntry};
 use std::sync::{Arc, LazyLock};
@@ -21,25 +21,27 @@ static HTTP: LazyLock<Option<HttpCaller>> = LazyLock::new(|| HttpCaller::new(Sec
 
 /// Returns the stages that a run has started, in order. Empty if the run has not started, or if its steps or
 /// definitions no longer exist. `flows` are the flows registered in Rust.
-pub async fn of(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Result<Vec<TimelineEntry>> {
+pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Result<Vec<TimelineEntry>> {
     if run.turn_id.is_empty() {
         return Ok(Vec::new());
     }
     let ids = (run.lane.as_str(), run.turn_id.as_str());
-    let steps = earlier::of_run(store.steps(ids.0, ids.1).await?, &run.prefix);
-    let (Some(beginning), Some(http)) = (Beginning::of(&steps, ""), HTTP.clone()) else { return Ok(Vec::new()) };
+    let steps = step_reuse::steps_of_run(store.steps(ids.0, ids.1).await?, &run.prefix);
+    let (Some(start_record), Some(http)) = (StartRecord::from_steps(&steps, ""), HTTP.clone()) else {
+        return Ok(Vec::new());
+    };
     let definitions = StoredDefinitions::new(Arc::clone(store));
-    let pinned = match Pinned::load(&definitions, flows, &beginning.manifest).await {
-        Ok(pinned) => pinned,
-        Err(PinError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
-        Err(PinError::Unfit(problem)) => {
+    let resolved = match ResolvedDefinitions::load(&definitions, flows, &start_record.manifest).await {
+        Ok(resolved) => resolved,
+        Err(ResolveError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
+        Err(ResolveError::Unfit(problem)) => {
             debug!(run_id = run.run_id, "no timeline, definitions not found: {problem}");
             return Ok(Vec::new());
         }
     };
     let services = RunServices { models: Models::offline(), http, tools: Tools::default() };
-    let journal = Journal::looked_at(Arc::clone(store), ids, steps);
-    let mut entries = timeline(pinned, journal, services, (beginning.input, beginning.request)).await;
+    let journal = Journal::read_only(Arc::clone(store), ids, steps);
+    let mut entries = timeline(resolved, journal, services, (start_record.input, start_record.request)).await;
     if let Some(failure) = &run.error {
         entries.iter_mut().for_each(|entry| note(entry, failure));
     }

@@ -12,33 +12,34 @@ use tracing::{debug, info, warn};
 use types::job::{Command, Job, JobBody};
 
 /// How long a lane may be without a lease holder before it is woken. The queue's own redelivery comes before that.
-const GRACE: Duration = Duration::from_secs(10);
+const ABANDONED_AFTER: Duration = Duration::from_secs(10);
 /// Time after a wake-up before the lane is woken again, because the wake-up was lost or its worker failed.
-const AGAIN: Duration = Duration::from_secs(60);
+const WAKE_UP_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of lanes or sessions per round.
-const BATCH: usize = 1_000;
+const MAX_PER_ROUND: usize = 1_000;
 
-/// The lanes that were woken in the last [`AGAIN`], by session id and epoch.
-pub(super) struct Woken {
+/// The lanes that were woken in the last [`WAKE_UP_INTERVAL`], by session id and epoch.
+pub(super) struct RecentWakeUps {
     clock: Clock,
     at: Mutex<HashMap<(String, u64), Moment>>,
 }
 
-impl Woken {
+impl RecentWakeUps {
     /// Creates an empty list.
     pub(super) fn new(clock: Clock) -> Self {
         Self { clock, at: Mutex::default() }
     }
 
-    /// Publishes a wake-up for each lane that has work and no lease holder, at most once in [`AGAIN`] for each lane.
+    /// Publishes a wake-up for each lane that has work and no lease holder, at most once in [`WAKE_UP_INTERVAL`] for
+    /// each lane.
     pub(super) async fn wake_lanes(&self, queue: &dyn Queue, store: &dyn Store) {
         // The store returns the longest abandoned lanes first. Lanes that fail again and again must not crowd out the
         // others.
-        let lanes = match store.abandoned_lanes(GRACE, self.wanted()).await {
+        let lanes = match store.abandoned_lanes(ABANDONED_AFTER, self.read_limit()).await {
             Ok(lanes) => lanes,
             Err(error) => return warn!("reading the lanes without a lease holder failed: {error}"),
         };
-        for AbandonedLane { session_id, epoch } in self.fresh(lanes) {
+        for AbandonedLane { session_id, epoch } in self.not_woken_lately(lanes) {
             info!(session_id, epoch, "waking a lane that has work and no lease holder");
             let job_id = format!("wake-{}", uuid::Uuid::new_v4().simple());
             publish(queue, &session_id, job_id, JobBody::Wake).await;
@@ -46,14 +47,14 @@ impl Woken {
     }
 
     /// The number of lanes to read: a full batch, plus the lanes that were woken lately.
-    fn wanted(&self) -> usize {
+    fn read_limit(&self) -> usize {
         let (mut woken, now) = (self.at.lock().unwrap_or_else(PoisonError::into_inner), self.clock.moment());
-        woken.retain(|_, at| at.until(now) < AGAIN);
-        BATCH + woken.len()
+        woken.retain(|_, at| at.until(now) < WAKE_UP_INTERVAL);
+        MAX_PER_ROUND + woken.len()
     }
 
     /// Removes the lanes that were woken lately, and notes the others as woken now.
-    fn fresh(&self, mut lanes: Vec<AbandonedLane>) -> Vec<AbandonedLane> {
+    fn not_woken_lately(&self, mut lanes: Vec<AbandonedLane>) -> Vec<AbandonedLane> {
         let mut woken = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.moment();
         lanes.retain(|lane| woken.insert((lane.session_id.clone(), lane.epoch), now).is_none());
@@ -68,7 +69,7 @@ pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle: Duration) 
         Ok(turns) => debug!(turns, "expired turns deleted"),
         Err(error) => warn!("deleting expired turns failed: {error}"),
     }
-    let sessions = match store.idle_sessions(idle, BATCH).await {
+    let sessions = match store.idle_sessions(idle, MAX_PER_ROUND).await {
         Ok(sessions) => sessions,
         Err(error) => return warn!("reading idle sessions failed: {error}"),
     };
@@ -95,10 +96,10 @@ mod tests {
     #[test]
     fn a_lane_that_was_woken_lately_makes_room_for_others() {
         let lane = |session: &str, epoch| AbandonedLane { session_id: session.into(), epoch };
-        let woken = Woken::new(Clock::system());
-        assert_eq!(woken.fresh(vec![lane("a", 1), lane("b", 1)]).len(), 2);
-        assert_eq!(woken.wanted(), BATCH + 2, "the two woken lanes come before all others");
-        let fresh = woken.fresh(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);
+        let woken = RecentWakeUps::new(Clock::system());
+        assert_eq!(woken.not_woken_lately(vec![lane("a", 1), lane("b", 1)]).len(), 2);
+        assert_eq!(woken.read_limit(), MAX_PER_ROUND + 2, "the two woken lanes come before all others");
+        let fresh = woken.not_woken_lately(vec![lane("a", 1), lane("b", 2), lane("c", 1)]);
         assert_eq!(fresh, [lane("b", 2), lane("c", 1)], "another epoch counts as a new lane");
     }
 }

@@ -1,14 +1,14 @@
 //! Execution of the decision's action, as steps of the turn's journal.
 
+use super::pending_flow::{FlowCall, FlowEnd};
 use super::state::Turn;
-use super::waiting::{FlowCall, FlowEnd};
-use crate::action::outcome::{self, Called};
+use crate::action::outcome::{self, CallLabels};
 use crate::action::system::Operation;
 use crate::action::{ActionResult, skill, tool};
 use crate::execution::TurnError;
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
 use crate::model::ModelError;
-use crate::run::{Inline, InlineEnd, Suspended};
+use crate::run::{NestedRun, NestedRunEnd, SuspendedRun};
 use crate::turn::flow;
 use crate::workflow::asking::Asking;
 use crate::workflow::{Asker, FlowContext, FlowError, Flows};
@@ -37,12 +37,12 @@ impl Turn<'_> {
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
-        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
+        let stepped: Stepped<ActionResult> = match self.run_while_publishing(Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},
         };
-        self.acted(&action.target);
+        self.add_action(&action.target);
         self.step_finished(kind, &action.target, &stepped);
         Ok(json!(stepped.output))
     }
@@ -71,8 +71,8 @@ impl Turn<'_> {
         (done, took): (&Result<(), String>, Duration),
     ) {
         let target = action.target.as_str();
-        self.acted(target);
-        outcome::report(Called { kind, target, known }, done.as_ref().err().map(String::as_str), took);
+        self.add_action(target);
+        outcome::report(CallLabels { kind, target, known }, done.as_ref().err().map(String::as_str), took);
         let (ok, output) = match done {
             Ok(()) => (true, Value::Null),
             Err(error) => (false, json!({ "ok": false, "error": error })),
@@ -93,10 +93,10 @@ impl Turn<'_> {
             turn_id: self.turn_id().to_owned(),
             prefix: format!("{iteration}/{}", action.target),
             journal: self.journal.clone(),
-            asking: Arc::new(Asking::user(None)),
+            asking: Arc::new(Asking::for_user(None)),
             asked: 0,
             began_at: self.started_at(),
-            before: Suspended::default(),
+            before: SuspendedRun::default(),
             key: format!("{iteration}/flow"),
         };
         self.call_flow(call).await
@@ -137,24 +137,24 @@ impl Turn<'_> {
             agent: Arc::clone(&self.agent),
             model,
             journal: call.journal.scope(&call.prefix),
-            listener: Arc::new(self.voice(&call.prefix).await?),
+            listener: Arc::new(self.chunk_publisher(&call.prefix).await?),
             asker: Asker::Turn(Arc::clone(&call.asking)),
         };
-        let outer = call.journal.under_way();
+        let outer = call.journal.running_steps();
         let outcome = tokio::select! {
             biased;
             outcome = runnable.run(context) => Some(outcome),
-            () = call.asking.left(&call.journal, outer) => None,
+            () = call.asking.wait_until_suspended(&call.journal, outer) => None,
             // The journal checks for a cancellation only in steps, so a flow that waits outside of a step is stopped
             // here.
-            () = call.journal.broken_off(outer) => return Err(TurnError::Cancelled),
+            () = call.journal.wait_cancelled(outer) => return Err(TurnError::Cancelled),
         };
         if !matches!(outcome, Some(Err(_))) {
-            call.asking.check(&call.journal)?;
+            call.asking.check_answered(&call.journal)?;
         }
         let target = &call.action.target;
         match outcome {
-            None => self.waits(call, Suspended::default(), None).await,
+            None => self.suspend_flow(call, SuspendedRun::default(), None).await,
             Some(Ok(text)) => Ok(FlowEnd::Said(text)),
             Some(Err(FlowError::Journal(error))) => Err(error.into()),
             Some(Err(FlowError::Model(error @ ModelError::Unknown(_)))) => Ok(FlowEnd::Failed(error.to_string())),
@@ -164,8 +164,8 @@ impl Turn<'_> {
 
     /// Runs the workflow that a FLOW action names, within the turn.
     async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
-        let speech = self.speaking(&call.prefix).await?;
-        let inline = Inline {
+        let reply_stream = self.open_reply_stream(&call.prefix).await?;
+        let nested = NestedRun {
             session_id: &self.session.session_id,
             turn_id: &call.turn_id,
             channel: &self.session.channel,
@@ -175,20 +175,20 @@ impl Turn<'_> {
             guard: &self.guard,
             models: self.models.clone(),
             journal: call.journal.clone(),
-            speech,
+            reply_stream,
             prefix: call.prefix.clone(),
             workflow_id: &call.action.target,
             query: &call.input,
-            began_at: call.began_at,
-            begun_at: self.started_at(),
+            run_started_at: call.began_at,
+            turn_started_at: self.started_at(),
             asking: Arc::clone(&call.asking),
             before: call.before.clone(),
         };
-        let run_id = inline.run_id();
-        match inline.run(self.services).boxed().await? {
-            InlineEnd::Said(said) => Ok(FlowEnd::Said(said)),
-            InlineEnd::Failed(problem) => Ok(FlowEnd::Failed(problem)),
-            InlineEnd::Waits(suspended) => self.waits(call, suspended, Some(run_id)).await,
+        let run_id = nested.run_id();
+        match nested.run(self.services).boxed().await? {
+            NestedRunEnd::Said(said) => Ok(FlowEnd::Said(said)),
+            NestedRunEnd::Failed(problem) => Ok(FlowEnd::Failed(problem)),
+            NestedRunEnd::Waits(suspended) => self.suspend_flow(call, suspended, Some(run_id)).await,
         }
     }
 }

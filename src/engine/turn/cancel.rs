@@ -43,7 +43,7 @@ impl Turn<'_> {
             Ok(steps) => {
                 self.journal.count(&steps);
                 let acted = |step: &&StepRecord| matches!(step.key.split_once('/'), Some((_, "act" | "flow")));
-                steps.iter().filter(acted).for_each(|step| self.acted(&step.target));
+                steps.iter().filter(acted).for_each(|step| self.add_action(&step.target));
             }
             Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
             // Unreadable steps may be the reason for which the turn is abandoned, so they must not fail it again.
@@ -53,10 +53,10 @@ impl Turn<'_> {
     }
 
     /// Ends the workflow runs that the turn has started, and queues their last events.
-    pub(super) async fn break_off_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
+    pub(super) async fn end_nested_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
         let turn = (self.session.session_id.as_str(), self.turn_id(), self.session.epoch);
-        let told = run::break_off(self.services, turn, reason).await?;
-        self.outbox.extend(told);
+        let events = run::end_runs_of_turn(self.services, turn, reason).await?;
+        self.outbox.extend(events);
         Ok(())
     }
 

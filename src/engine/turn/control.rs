@@ -1,8 +1,8 @@
 //! Turns for an operator's control command.
 
 use super::handoff::HANDOFF_TIMEOUT;
+use super::pending_flow::FLOW_TIMEOUT;
 use super::state::Turn;
-use super::waiting::FLOW_TIMEOUT;
 use crate::execution::{CancelReason, TurnError};
 use storage::store::records::{Change, TimerChange};
 use types::job::Command;
@@ -26,9 +26,9 @@ impl Turn<'_> {
         }
         match command {
             Command::Release => self.release(),
-            Command::Cancel if self.status() == Status::Cancelled => self.nothing(),
+            Command::Cancel if self.status() == Status::Cancelled => self.finish_without_change(),
             Command::Cancel => self.cancel(why),
-            Command::Close if self.session.closed_at.is_some() => self.nothing(),
+            Command::Close if self.session.closed_at.is_some() => self.finish_without_change(),
             Command::Close => {
                 self.session.closed_at = Some(self.services.clock.now());
                 self.session.handoff = None;
@@ -43,7 +43,7 @@ impl Turn<'_> {
 
     /// True if the lane has processed no message after `seq`, and the session has neither a timer nor a waiting flow.
     /// Housekeeping closes only such sessions.
-    pub(super) fn is_left_alone(&self, seq: u64) -> bool {
+    pub(super) fn is_idle_since(&self, seq: u64) -> bool {
         let Session { last_seq, timers, waiting, .. } = &self.session;
         *last_seq == seq && timers.is_empty() && waiting.is_none()
     }
@@ -55,7 +55,7 @@ impl Turn<'_> {
         let timers = self.session.timers.iter().filter(|timer| meant(&timer.name));
         let ids: Vec<String> = timers.map(|timer| timer.timer_id.clone()).collect();
         if ids.is_empty() {
-            return self.nothing();
+            return self.finish_without_change();
         }
         self.finish(Outcome::Silent, TimerChange::Remove(ids))
     }

@@ -2,7 +2,7 @@
 //! invalid answer goes back to the model for correction.
 
 use super::decision::{self, Decision, NextStatus, PlanDraft};
-use super::iterate::Loop;
+use super::iterate::LoopState;
 use super::prompt::{self, Phase1, Phase2};
 use super::state::Turn;
 use crate::execution::{CancelReason, TurnError};
@@ -18,10 +18,10 @@ const MAX_CORRECTIONS: u32 = 2;
 
 /// Key of a turn's first decision, in phase 1 and in phase 2. With one key, two workers that both believe that they
 /// hold the lease cannot take different paths: the first record decides.
-const FIRST: &str = "0/decide";
+const FIRST_DECISION_KEY: &str = "0/decide";
 
 /// One model call of the decision loop, for any type of answer.
-struct Question<'k, I> {
+struct DecisionRequest<'k, I> {
     key: &'k str,
     messages: Arc<Vec<PromptMessage>>,
     schema: ResponseSchema,
@@ -40,11 +40,11 @@ struct DecisionInput<'d> {
 }
 
 /// The model's answer. The inner error cancels the turn.
-type Answer<T> = Result<Result<T, CancelReason>, TurnError>;
+type DecisionResult<T> = Result<Result<T, CancelReason>, TurnError>;
 
 impl Turn<'_> {
     /// Phase 2: asks the model for the next decision.
-    pub(super) async fn decide(&mut self, iteration: u32, state: &Loop) -> Answer<Decision> {
+    pub(super) async fn decide(&mut self, iteration: u32, state: &LoopState) -> DecisionResult<Decision> {
         let message = self.message_text();
         let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
         let note = match state.note {
@@ -60,7 +60,8 @@ impl Turn<'_> {
             greeting_just_sent: state.greeted,
             is_timer,
         };
-        let system = self.services.prompts.fill("phase2", phase2.variables(&state.shown)).map_err(prompt::failed)?;
+        let system =
+            self.services.prompts.fill("phase2", phase2.variables(&state.plan_texts)).map_err(prompt::failed)?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
             message: message.clone(),
@@ -69,7 +70,7 @@ impl Turn<'_> {
             grounds: None,
         };
         let hash = self.agent.hash.clone();
-        let question = Question {
+        let question = DecisionRequest {
             key: &format!("{iteration}/decide"),
             messages: prompt::messages(system, &message, self.images()),
             schema: decision::decision_schema(),
@@ -88,7 +89,7 @@ impl Turn<'_> {
     }
 
     /// Phase 1: asks the model for a plan of the agent's configuration together with the turn's first decision.
-    pub(super) async fn phase_one(&mut self) -> Answer<(PlanDraft, Decision)> {
+    pub(super) async fn phase_one(&mut self) -> DecisionResult<(PlanDraft, Decision)> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session);
         let context = Phase1::new(&self.agent, self.services, &message, conversation);
@@ -100,8 +101,8 @@ impl Turn<'_> {
             plan: true,
             grounds: None,
         };
-        let question = Question {
-            key: FIRST,
+        let question = DecisionRequest {
+            key: FIRST_DECISION_KEY,
             messages: prompt::messages(system, &message, self.images()),
             schema: decision::plan_and_decision_schema(),
             input: self.plan_input(),
@@ -112,7 +113,7 @@ impl Turn<'_> {
 
     /// True if phase 1 is recorded for this turn.
     pub(super) fn has_planned(&self) -> bool {
-        self.journal.is_recorded(FIRST) && self.journal.has(FIRST, &(self.plan_input(), ""))
+        self.journal.is_recorded(FIRST_DECISION_KEY) && self.journal.has(FIRST_DECISION_KEY, &(self.plan_input(), ""))
     }
 
     fn plan_input(&self) -> Value {
@@ -123,16 +124,16 @@ impl Turn<'_> {
     /// that `ends` the turn and needed no correction: the commit writes that step.
     async fn ask<T: Send, I: Serialize>(
         &mut self,
-        question: Question<'_, I>,
+        question: DecisionRequest<'_, I>,
         parse: fn(&str) -> Result<T, String>,
         ends: fn(&T) -> bool,
-    ) -> Answer<T> {
+    ) -> DecisionResult<T> {
         let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
-            Err(error) => return Ok(Err(CancelReason::of_model(&error))),
+            Err(error) => return Ok(Err(CancelReason::from_model_error(&error))),
         };
-        let Question { key, mut messages, schema, input, facts } = question;
+        let DecisionRequest { key, mut messages, schema, input, facts } = question;
         let mut problem = String::new();
         for correction in 0..=MAX_CORRECTIONS {
             let key = if correction == 0 { key.to_owned() } else { format!("{key}/correct[{correction}]") };
@@ -146,13 +147,13 @@ impl Turn<'_> {
                 correction == 0 && answer.as_ref().is_ok_and(ends)
             };
             let asking = recorded::ask_last(&journal, &key, (&names, model.as_ref()), &asked, request, is_last);
-            let content = match self.beside(Box::pin(asking)).await? {
+            let content = match self.run_while_publishing(Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &stepped.target, &stepped);
                     stepped.output
                 }
                 Err(StepError::Journal(error)) => return Err(error.into()),
-                Err(StepError::Operation(error)) => return Ok(Err(CancelReason::of_model(&error))),
+                Err(StepError::Operation(error)) => return Ok(Err(CancelReason::from_model_error(&error))),
             };
             // Another worker's answer may have been recorded first. The turn follows the record.
             let decided = match own {

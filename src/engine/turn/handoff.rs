@@ -1,9 +1,9 @@
 //! Handoff of the conversation to a human, and the turns while the human has it.
 
-use super::iterate::End;
+use super::iterate::LoopEnd;
 use super::state::Turn;
 use crate::action::ActionResult;
-use crate::action::outcome::{self, Called};
+use crate::action::outcome::{self, CallLabels};
 use crate::action::system::Operation;
 use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
@@ -37,10 +37,10 @@ impl Turn<'_> {
     pub(super) async fn transfer(
         &mut self,
         iteration: u32,
-        state: &mut super::iterate::Loop,
+        state: &mut super::iterate::LoopState,
         action: Option<Action>,
         response: Option<String>,
-    ) -> Result<End, TurnError> {
+    ) -> Result<LoopEnd, TurnError> {
         self.transition(Status::Transferred);
         if let Some(text) = &response {
             self.reply(ReplyKind::Handoff, &format!("{iteration}/respond"), text);
@@ -49,8 +49,8 @@ impl Turn<'_> {
         let mut summary = String::new();
         if let Some(action) = action {
             summary = action.params.get("summary").and_then(Value::as_str).unwrap_or_default().to_owned();
-            match Operation::of(&action) {
-                Some(Operation::Handoff) => self.acted(&action.target),
+            match Operation::from_action(&action) {
+                Some(Operation::Handoff) => self.add_action(&action.target),
                 // The handoff ends the turn, so the model never reads the result.
                 _ => drop(self.execute(iteration, state, &action).await?),
             }
@@ -60,11 +60,11 @@ impl Turn<'_> {
         }
         summary = bounded(&summary, MAX_SUMMARY);
         if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
-            return Ok(End::Cancelled(CancelReason::new("handoff_failed", problem)));
+            return Ok(LoopEnd::Cancelled(CancelReason::new("handoff_failed", problem)));
         }
         self.session.handoff =
             Some(Handoff { turn_id: self.turn_id().to_owned(), since: self.services.clock.now(), summary });
-        Ok(End::Transferred)
+        Ok(LoopEnd::Transferred)
     }
 
     /// Ends the turn after a handoff. In the mode `hold` the session stays `transferred` until an operator releases
@@ -110,7 +110,7 @@ impl Turn<'_> {
     /// meantime.
     pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Change, TurnError> {
         let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
-        self.say(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
+        self.queue_reply(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
         self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
         self.finish(Outcome::Answered, TimerChange::Keep)
     }
@@ -118,7 +118,7 @@ impl Turn<'_> {
     /// Ends the handoff. Does nothing if the session is not `transferred`.
     pub(super) fn release(mut self: Box<Self>) -> Result<Change, TurnError> {
         if self.status() != Status::Transferred {
-            return self.nothing();
+            return self.finish_without_change();
         }
         self.session.handoff = None;
         self.transition(Status::Ready);
@@ -136,11 +136,15 @@ impl Turn<'_> {
         let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {
             let begun = Instant::now();
             let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
-            outcome::of_result(Called { kind: "handoff", target: event, known: true }, &result, begun.elapsed());
+            outcome::report_result(
+                CallLabels { kind: "handoff", target: event, known: true },
+                &result,
+                begun.elapsed(),
+            );
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
-        let stepped: Stepped<ActionResult> = match self.beside(Box::pin(step)).await? {
+        let stepped: Stepped<ActionResult> = match self.run_while_publishing(Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},

@@ -1,12 +1,12 @@
 //! The decision loop: asks the model for a decision, executes its action, and repeats until a decision ends the turn.
 
 use super::decision::{Decision, NextStatus};
-use super::inform::Informed;
+use super::knowledge_reply::InformedReply;
+use super::pending_flow::FlowEnd;
 use super::prompt;
 use super::state::Turn;
-use super::waiting::FlowEnd;
 use crate::action::system::Operation;
-use crate::execution::shown::Shown;
+use crate::execution::prompt_view::PlanTexts;
 use crate::execution::{CancelReason, TurnError};
 use crate::model::ActionAnswer;
 use crate::prompt::SharedText;
@@ -27,10 +27,10 @@ use types::turn::Outcome;
 const MAX_IDLE: u32 = 3;
 
 /// State of the loop between iterations.
-pub(super) struct Loop {
+pub(super) struct LoopState {
     pub(super) plan: Arc<Plan>,
     /// Texts of the plan, for the prompts.
-    pub(super) shown: Arc<Shown>,
+    pub(super) plan_texts: Arc<PlanTexts>,
     /// The conversation before this turn, for the prompts.
     pub(super) history: SharedText,
     pub(super) greeted: bool,
@@ -39,18 +39,18 @@ pub(super) struct Loop {
     /// Prompt with a hint for the next decision.
     pub(super) note: Option<&'static str>,
     /// Hashes of the SYSTEM actions that have run. The model does not see these actions.
-    ledger: HashSet<String>,
+    executed_actions: HashSet<String>,
     idle: u32,
 }
 
 /// Whether the loop continues.
-pub(super) enum Flow {
+pub(super) enum LoopControl {
     Continue,
-    End(End),
+    End(LoopEnd),
 }
 
 /// How the loop has ended.
-pub(super) enum End {
+pub(super) enum LoopEnd {
     /// The decision had a response.
     Answered,
     /// The decision ended the turn without a response.
@@ -72,49 +72,54 @@ impl Turn<'_> {
         first: Option<Decision>,
         greeted: bool,
     ) -> Result<Change, TurnError> {
-        let mut state = Loop {
-            shown: self.services.shown.of(&plan, &self.agent.config, self.services),
+        let mut state = LoopState {
+            plan_texts: self.services.plan_texts.get(&plan, &self.agent.config, self.services),
             history: prompt::conversation(&self.session),
             plan,
             greeted,
-            results: std::mem::take(&mut self.brought),
+            results: std::mem::take(&mut self.initial_results),
             note: None,
-            ledger: HashSet::new(),
+            executed_actions: HashSet::new(),
             idle: 0,
         };
         let end = self.decide_and_act(&mut state, first).await?;
-        self.end(end, &state.plan).await
+        self.finish_loop(end, &state.plan).await
     }
 
-    async fn decide_and_act(&mut self, state: &mut Loop, first: Option<Decision>) -> Result<End, TurnError> {
+    async fn decide_and_act(&mut self, state: &mut LoopState, first: Option<Decision>) -> Result<LoopEnd, TurnError> {
         let mut first = first;
         for iteration in 0..self.agent.config.max_iterations.max(1) {
             let decision = match first.take() {
                 Some(decision) => decision,
                 None => match self.decide(iteration, state).await? {
                     Ok(decision) => decision,
-                    Err(reason) => return Ok(End::Cancelled(reason)),
+                    Err(reason) => return Ok(LoopEnd::Cancelled(reason)),
                 },
             };
-            if let Flow::End(end) = self.follow(iteration, state, decision).await? {
+            if let LoopControl::End(end) = self.execute_decision(iteration, state, decision).await? {
                 return Ok(end);
             }
         }
         let detail = format!("the turn has not ended after {} decisions", self.agent.config.max_iterations.max(1));
-        Ok(End::Cancelled(CancelReason::new("iteration_limit", detail)))
+        Ok(LoopEnd::Cancelled(CancelReason::new("iteration_limit", detail)))
     }
 
     /// Follows one decision.
-    async fn follow(&mut self, iteration: u32, state: &mut Loop, decision: Decision) -> Result<Flow, TurnError> {
+    async fn execute_decision(
+        &mut self,
+        iteration: u32,
+        state: &mut LoopState,
+        decision: Decision,
+    ) -> Result<LoopControl, TurnError> {
         let Decision { next_status, action, response, .. } = decision;
         if let Some(action) = action.as_ref().filter(|action| action.kind == ActionKind::Flow) {
             return Box::pin(self.run_flow(iteration, state, action)).await;
         }
         if next_status == NextStatus::Transferred {
-            return Box::pin(self.transfer(iteration, state, action, response)).await.map(Flow::End);
+            return Box::pin(self.transfer(iteration, state, action, response)).await.map(LoopControl::End);
         }
         if next_status == NextStatus::Processing && action.is_none() && response.is_none() {
-            return Ok(self.idle(state));
+            return Ok(self.note_no_progress(state));
         }
         state.idle = 0;
         state.note = None;
@@ -128,40 +133,40 @@ impl Turn<'_> {
             repeated = self.execute(iteration, state, action).await?;
         }
         Ok(match (next_status, repeated) {
-            (NextStatus::Ready, _) => Flow::End(End::Silent),
+            (NextStatus::Ready, _) => LoopControl::End(LoopEnd::Silent),
             (NextStatus::Typing, _) => match self.respond(iteration, state, response.unwrap_or_default()).await? {
-                Ok(()) => Flow::End(End::Answered),
-                Err(reason) => Flow::End(End::Cancelled(reason)),
+                Ok(()) => LoopControl::End(LoopEnd::Answered),
+                Err(reason) => LoopControl::End(LoopEnd::Cancelled(reason)),
             },
             // The model does not see that a SYSTEM action has run, so it may ask for it again. The repeat ends the
             // turn.
             (_, true) if response.is_some() => {
                 self.transition(Status::Typing);
-                Flow::End(End::Answered)
+                LoopControl::End(LoopEnd::Answered)
             }
-            (_, true) => Flow::End(End::Silent),
-            (_, false) => Flow::Continue,
+            (_, true) => LoopControl::End(LoopEnd::Silent),
+            (_, false) => LoopControl::Continue,
         })
     }
 
     async fn respond(
         &mut self,
         iteration: u32,
-        state: &Loop,
+        state: &LoopState,
         decided: String,
     ) -> Result<Result<(), CancelReason>, TurnError> {
         self.transition(Status::Typing);
         let key = format!("{iteration}/respond");
         let informed = match self.services.knowledge.index(&self.agent.config.id).await {
-            Some(index) => Box::pin(self.informed(iteration, state, index, &decided)).await?,
+            Some(index) => Box::pin(self.write_knowledge_reply(iteration, state, index, &decided)).await?,
             None => Ok(None),
         };
         match informed {
             Err(reason) => return Ok(Err(reason)),
-            Ok(Some(Informed { text, sources })) => {
+            Ok(Some(InformedReply { text, sources })) => {
                 let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
                 // A whole text that follows its own chunks is of the kind `final`.
-                let kind = if self.speech.is_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
+                let kind = if self.reply_stream.is_start_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
                 self.reply_with(kind, &key, &text, metadata);
             }
             Ok(None) => self.reply(ReplyKind::Response, &key, &decided),
@@ -169,14 +174,14 @@ impl Turn<'_> {
         Ok(Ok(()))
     }
 
-    fn idle(&mut self, state: &mut Loop) -> Flow {
+    fn note_no_progress(&mut self, state: &mut LoopState) -> LoopControl {
         state.idle += 1;
         state.note = Some("no_progress");
         if state.idle < MAX_IDLE {
-            return Flow::Continue;
+            return LoopControl::Continue;
         }
         let detail = format!("{MAX_IDLE} consecutive decisions without action and response");
-        Flow::End(End::Cancelled(CancelReason::new("no_progress", detail)))
+        LoopControl::End(LoopEnd::Cancelled(CancelReason::new("no_progress", detail)))
     }
 
     /// Executes a SKILL, TOOL or SYSTEM action. Returns true, without executing it, if the same SYSTEM action has
@@ -184,7 +189,7 @@ impl Turn<'_> {
     pub(super) async fn execute(
         &mut self,
         iteration: u32,
-        state: &mut Loop,
+        state: &mut LoopState,
         action: &Action,
     ) -> Result<bool, TurnError> {
         if action.kind != ActionKind::System {
@@ -192,7 +197,7 @@ impl Turn<'_> {
             state.results.push(Arc::new((action.target.clone(), result)));
             return Ok(false);
         }
-        let Some(operation) = Operation::of(action) else {
+        let Some(operation) = Operation::from_action(action) else {
             let known = SYSTEM_OPERATIONS.join(", ");
             let error = format!("there is no system operation `{}`; they are: {known}", action.target);
             let refused = Err(error.clone());
@@ -201,7 +206,7 @@ impl Turn<'_> {
             return Ok(false);
         };
         let entry = canonical::hash(&json!([action.target, action.params]));
-        if !state.ledger.insert(entry) {
+        if !state.executed_actions.insert(entry) {
             return Ok(true);
         }
         if let Err(error) = self.system(iteration, operation, action) {
@@ -211,32 +216,37 @@ impl Turn<'_> {
         Ok(false)
     }
 
-    async fn run_flow(&mut self, iteration: u32, state: &mut Loop, action: &Action) -> Result<Flow, TurnError> {
+    async fn run_flow(
+        &mut self,
+        iteration: u32,
+        state: &mut LoopState,
+        action: &Action,
+    ) -> Result<LoopControl, TurnError> {
         state.idle = 0;
         state.note = None;
         Ok(match Box::pin(self.flow(iteration, action)).await? {
             FlowEnd::Said(text) => {
                 self.reply(ReplyKind::Final, &format!("{iteration}/final"), &text);
-                Flow::End(End::Flow)
+                LoopControl::End(LoopEnd::Flow)
             }
             FlowEnd::Asks(asks) => {
                 self.ask_user(&format!("{iteration}/final"), *asks);
-                Flow::End(End::Flow)
+                LoopControl::End(LoopEnd::Flow)
             }
             FlowEnd::Failed(error) => {
                 state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
-                Flow::Continue
+                LoopControl::Continue
             }
         })
     }
 
-    async fn end(mut self: Box<Self>, end: End, plan: &Plan) -> Result<Change, TurnError> {
+    async fn finish_loop(mut self: Box<Self>, end: LoopEnd, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
-            End::Cancelled(reason) => return self.cancel(&reason),
-            End::Transferred => return self.finish_transfer(),
-            End::Answered => Outcome::Answered,
-            End::Silent => Outcome::Silent,
-            End::Flow => Outcome::Flow,
+            LoopEnd::Cancelled(reason) => return self.cancel(&reason),
+            LoopEnd::Transferred => return self.finish_transfer(),
+            LoopEnd::Answered => Outcome::Answered,
+            LoopEnd::Silent => Outcome::Silent,
+            LoopEnd::Flow => Outcome::Flow,
         };
         self.transition(Status::Ready);
         let timers = self.timers_after(outcome, plan);
@@ -253,7 +263,7 @@ impl Turn<'_> {
             return TimerChange::Replace(Vec::new());
         }
         if self.fired_timer().is_some() {
-            return self.timer_removed();
+            return self.timer_removal();
         }
         if !matches!(outcome, Outcome::Answered | Outcome::Silent) {
             return TimerChange::Replace(Vec::new());

@@ -4,41 +4,41 @@
 //! [`run`] opens a [`state::Turn`], which collects the changes and events of the turn, and dispatches on the job's
 //! type:
 //!
-//! - `user` handles user messages. `opening` checks the agent's hash, makes the plan and sends the greeting;
+//! - `user` handles user messages. `plan_and_greet` checks the agent's hash, makes the plan and sends the greeting;
 //!   `iterate` is the decision loop. In each iteration `decide` asks the model for a [`decision`] and `act` executes
-//!   its action. `inform` writes the reply from the agent's knowledge, and `speech` publishes a text in chunks while
-//!   the model writes it.
-//! - `handoff` gives the conversation to a human, `waiting` handles flows that ask the user, and `cancel` ends a turn
-//!   with the status `cancelled`.
-//! - `fired` handles timers, `control` operator commands, and `told` runs that have completed.
-//! - `prompt` and `shown` build the variables of the prompts, and `placeholder` recognises texts that a model has
+//!   its action. `knowledge_reply` writes the reply from the agent's knowledge, and `reply_stream` publishes a text in
+//!   chunks while the model writes it.
+//! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
+//!   turn with the status `cancelled`.
+//! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have completed.
+//! - `prompt` and `prompt_view` build the variables of the prompts, and `placeholder` recognises texts that a model has
 //!   copied from its prompt.
-//! - `published` reads back the events of an earlier attempt of the turn.
+//! - `replay_published` reads back the events of an earlier attempt of the turn.
 
 mod act;
 mod cancel;
 mod control;
 mod decide;
 pub mod decision;
-mod fired;
 pub mod flow;
 mod handoff;
-mod inform;
 mod iterate;
-mod opening;
+mod knowledge_reply;
+mod pending_flow;
 pub(crate) mod placeholder;
+mod plan_and_greet;
 pub mod planner;
 mod prompt;
-mod published;
-mod speaking;
+mod replay_published;
+mod reply_chunks;
+mod run_result;
 mod state;
-mod told;
+mod timer_turn;
 mod user;
-mod waiting;
 
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
-pub(crate) use fired::is_obsolete;
 pub use handoff::HUMAN_REPLY;
+pub(crate) use timer_turn::is_obsolete;
 
 use crate::journal::Guard;
 use definitions::agent::AgentRecord;
@@ -75,14 +75,18 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
     match &first.body {
         JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         // Boxed so that these rare branches do not enlarge the future of every turn.
-        JobBody::Timer { timer_id, generation, .. } => Box::pin(turn.fired(timer_id, *generation)).await.map(Some),
-        JobBody::Control { left_at: Some(seq), .. } if !turn.is_left_alone(*seq) => turn.nothing().map(Some),
+        JobBody::Timer { timer_id, generation, .. } => {
+            Box::pin(turn.timer_fired(timer_id, *generation)).await.map(Some)
+        }
+        JobBody::Control { left_at: Some(seq), .. } if !turn.is_idle_since(*seq) => {
+            turn.finish_without_change().map(Some)
+        }
         JobBody::Control { command, name, reason, by, .. } => {
             let why = CancelReason::operator(reason.as_deref(), by.as_deref());
             Box::pin(turn.control(*command, name.as_deref(), &why)).await.map(Some)
         }
         JobBody::Reply { text, by } => turn.human_reply(text, by.clone()).map(Some),
-        JobBody::Resume { run_id, outcome } => Box::pin(turn.run_told(run_id, outcome)).await.map(Some),
+        JobBody::Resume { run_id, outcome } => Box::pin(turn.add_run_result(run_id, outcome)).await.map(Some),
         JobBody::Run { .. } | JobBody::Wake => Ok(None),
     }
 }
@@ -100,7 +104,7 @@ pub async fn give_up(
     let mut turn = state::Turn::open(services, input).await?;
     turn.count_recorded().await?;
     turn.adopt_published().await?;
-    turn.break_off_runs(&reason).await?;
+    turn.end_nested_runs(&reason).await?;
     turn.leave_flow(&reason).await?;
     turn.cancel(&reason)
 }

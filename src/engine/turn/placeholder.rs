@@ -2,7 +2,7 @@
 //! They must not reach a user.
 
 /// Names of fields and types, and the words for a missing value in programming languages.
-const NAMES: [&str; 13] = [
+const PLACEHOLDER_NAMES: [&str; 13] = [
     "string",
     "text",
     "greeting",
@@ -18,18 +18,18 @@ const NAMES: [&str; 13] = [
     "n/a",
 ];
 /// The tag around the user's message in the prompts. A reply with this tag was copied from the prompt.
-const TAG: &str = "<user_message>";
+const MESSAGE_TAG: &str = "<user_message>";
 
 /// True for a text that consists of a placeholder only: dots (`…`), a name in brackets (`<greeting>`, `{{ greeting
-/// }}`) or one of [`NAMES`]. Also true for a text that contains the prompt's message tag.
+/// }}`) or one of [`PLACEHOLDER_NAMES`]. Also true for a text that contains the prompt's message tag.
 pub(crate) fn is_placeholder(text: &str) -> bool {
     let text = text.trim().trim_matches(['"', '`']).trim();
     if text.is_empty() {
         return false;
     }
     let is_dots = text.chars().all(|c| matches!(c, '…' | '⋯' | '.' | '_') || c.is_whitespace());
-    let is_name = NAMES.iter().any(|name| text.eq_ignore_ascii_case(name));
-    is_dots || is_name || is_bracketed(text) || text.contains(TAG)
+    let is_name = PLACEHOLDER_NAMES.iter().any(|name| text.eq_ignore_ascii_case(name));
+    is_dots || is_name || is_bracketed(text) || text.contains(MESSAGE_TAG)
 }
 
 fn is_bracketed(text: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Variables of the prompts, and the texts made for them.
 
-use crate::execution::shown::{Shown, flows_seen, pretty, skills_seen, tools_seen};
+use crate::execution::prompt_view::{PlanTexts, flows_for_prompt, pretty_json, skills_for_prompt, tools_for_prompt};
 use crate::execution::{Services, TurnError};
 use crate::knowledge::Hit;
 use crate::model::{ActionAnswer, Grounds, PromptMessage, PromptRole};
@@ -37,10 +37,10 @@ impl<'a> Phase1<'a> {
         }
         let AgentConfig { tools, skills, flows, .. } = agent.config.as_ref();
         Self {
-            config_json: pretty(&config),
-            tools_json: pretty(&tools_seen(tools, &services.tools)),
-            skills_json: pretty(&skills_seen(skills, &services.tools)),
-            flows_json: pretty(&flows_seen(flows, &services.flows)),
+            config_json: pretty_json(&config),
+            tools_json: pretty_json(&tools_for_prompt(tools, &services.tools)),
+            skills_json: pretty_json(&skills_for_prompt(skills, &services.tools)),
+            flows_json: pretty_json(&flows_for_prompt(flows, &services.flows)),
             history,
             message,
         }
@@ -59,8 +59,8 @@ pub(super) struct Phase2<'a> {
 
 impl Phase2<'_> {
     /// Returns the variables, including those of the plan.
-    pub(super) fn variables(self, shown: &Shown) -> Variables {
-        let mut variables = Variables::from_iter(shown.texts());
+    pub(super) fn variables(self, plan_texts: &PlanTexts) -> Variables {
+        let mut variables = Variables::from_iter(plan_texts.texts());
         variables.add("history", self.history);
         variables.add("results", self.results);
         variables.add("message", self.message);

@@ -2,9 +2,9 @@
 //! commit.
 
 use super::TurnInput;
-use crate::budget::Purse;
+use crate::budget::TokenMeter;
 use crate::execution::read_back::is_answer;
-use crate::execution::speech::{Ended, Speech};
+use crate::execution::reply_stream::{ReplyStream, StreamEnd};
 use crate::execution::{Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal, Stepped};
 use crate::model::{ActionAnswer, Models};
@@ -50,7 +50,7 @@ pub(super) struct Turn<'a> {
     pub(super) answered: bool,
     pub(super) reason: Option<String>,
     /// Results with which the decision loop starts: the failure of a flow that an earlier turn began.
-    pub(super) brought: Vec<Arc<ActionAnswer>>,
+    pub(super) initial_results: Vec<Arc<ActionAnswer>>,
     /// True if another agent handled the session's previous turn.
     pub(super) moved: bool,
     /// True if an earlier attempt started this turn.
@@ -58,7 +58,7 @@ pub(super) struct Turn<'a> {
     pub(super) guard: Guard,
     /// The models, limited by the turn's token budget.
     pub(super) models: Models,
-    purse: Arc<Purse>,
+    token_meter: Arc<TokenMeter>,
     /// Tokens that the conversation had used before this turn.
     tokens_before: u64,
     id: Arc<TurnId>,
@@ -69,10 +69,10 @@ pub(super) struct Turn<'a> {
     actions: Vec<String>,
     statuses: Vec<StatusAt>,
     /// The status in the stored session document.
-    shown: Status,
+    stored_status: Status,
     /// The text that is being published in chunks.
-    pub(super) speech: Arc<Speech>,
-    /// True once `speech` includes the chunks that an earlier attempt has published.
+    pub(super) reply_stream: Arc<ReplyStream>,
+    /// True once `reply_stream` includes the chunks that an earlier attempt has published.
     pub(super) recalled: bool,
     /// Events that are not published yet.
     pub(super) outbox: Vec<OutEvent>,
@@ -82,9 +82,9 @@ impl<'a> Turn<'a> {
     /// Starts the turn, or starts it again. A repeated turn starts from the same status as its first attempt.
     pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
-        let (place, id) = (services.place(), (session.session_id.as_str(), turn.id.as_str()));
+        let (place, id) = (services.store_and_clock(), (session.session_id.as_str(), turn.id.as_str()));
         let journal = Journal::open(place, id, (session.epoch, guard.clone()), resumed).await?;
-        let shown = session.workflow_state.status;
+        let stored_status = session.workflow_state.status;
         let (attempt, started_at) = match &session.turn {
             Some(open) => {
                 session.workflow_state.status = open.status;
@@ -95,8 +95,8 @@ impl<'a> Turn<'a> {
         // A user message reopens a closed session as a new conversation, so its token count restarts at 0.
         let opened = session.closed_at.is_some() && jobs.iter().any(|job| job.user_message().is_some());
         let tokens_before = if opened { 0 } else { session.tokens };
-        let purse = Purse::of_turn(&services.budgets, journal.clone(), &agent.config, tokens_before);
-        let models = services.models.within(Arc::<Purse>::clone(&purse));
+        let token_meter = TokenMeter::for_turn(&services.budgets, journal.clone(), &agent.config, tokens_before);
+        let models = services.models.limited_by(Arc::<TokenMeter>::clone(&token_meter));
         // Boxed: otherwise the future of every async function that takes the turn would hold a copy of it.
         let mut turn = Box::new(Self {
             services,
@@ -107,12 +107,12 @@ impl<'a> Turn<'a> {
             entries: Vec::new(),
             answered: false,
             reason: None,
-            brought: Vec::new(),
+            initial_results: Vec::new(),
             moved: false,
             resumed,
             guard,
             models,
-            purse,
+            token_meter,
             tokens_before,
             id: turn,
             attempt,
@@ -120,8 +120,8 @@ impl<'a> Turn<'a> {
             profile_changed: false,
             actions: Vec::new(),
             statuses: Vec::new(),
-            shown,
-            speech: Arc::new(Speech::new(services.clock.clone())),
+            stored_status,
+            reply_stream: Arc::new(ReplyStream::new(services.clock.clone())),
             recalled: false,
             outbox: Vec::new(),
         });
@@ -205,23 +205,23 @@ impl<'a> Turn<'a> {
         if text.is_empty() {
             return;
         }
-        mark_cut(&mut metadata, text);
+        mark_truncated(&mut metadata, text);
         self.answered |= is_answer(kind);
-        let Ended { stream_id, supersedes } = self.speech.end(text);
-        let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.words(kind, key, text) };
+        let StreamEnd { stream_id, supersedes } = self.reply_stream.end(text);
+        let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.build_reply(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
         self.remember(Role::Assistant, text, Some(kind), metadata);
     }
 
     /// Queues a reply without adding it to the history, and without ending a text that is being published in chunks.
-    pub(super) fn say(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
-        mark_cut(&mut metadata, text);
-        let reply = Reply { metadata, ..self.words(kind, key, text) };
+    pub(super) fn queue_reply(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
+        mark_truncated(&mut metadata, text);
+        let reply = Reply { metadata, ..self.build_reply(kind, key, text) };
         self.publish(EventType::Reply, key, &reply);
     }
 
     /// Builds a reply, with its text cut to the limit.
-    pub(super) fn words(&self, kind: ReplyKind, key: &str, text: &str) -> Reply {
+    pub(super) fn build_reply(&self, kind: ReplyKind, key: &str, text: &str) -> Reply {
         Reply {
             reply_id: self.journal.idempotency_key(key),
             session_id: self.session.session_id.clone(),
@@ -254,7 +254,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Adds an action to the turn's record.
-    pub(super) fn acted(&mut self, target: &str) {
+    pub(super) fn add_action(&mut self, target: &str) {
         if self.actions.len() < MAX_ACTIONS {
             self.actions.push(bounded(target, MAX_TARGET));
         }
@@ -295,7 +295,7 @@ impl<'a> Turn<'a> {
 
     /// Makes the turn's progress visible: stores the status, then publishes the queued events.
     pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
-        self.announce().await?;
+        self.store_status().await?;
         self.flush().await
     }
 
@@ -304,27 +304,30 @@ impl<'a> Turn<'a> {
     /// The work that a status announces never starts before that status is durable; its event may follow a moment
     /// later. If `slow` completes on its first poll, as a replayed step does, the queued events are published with
     /// the next batch.
-    pub(super) async fn beside<T>(&mut self, mut slow: impl Future<Output = T> + Unpin) -> Result<T, TurnError> {
-        self.announce().await?;
+    pub(super) async fn run_while_publishing<T>(
+        &mut self,
+        mut slow: impl Future<Output = T> + Unpin,
+    ) -> Result<T, TurnError> {
+        self.store_status().await?;
         if let Poll::Ready(done) = poll!(&mut slow) {
             return Ok(done);
         }
-        self.behind(slow).await
+        self.publish_and_run(slow).await
     }
 
-    /// Like [`Turn::beside`], for a future that publishes events itself. The queued events are always published,
-    /// ahead of those of `saying`.
-    pub(super) async fn behind<T>(&mut self, saying: impl Future<Output = T>) -> Result<T, TurnError> {
-        self.announce().await?;
-        let (published, done) = futures::join!(self.publishing(), saying);
+    /// Like [`Turn::run_while_publishing`], for a future that publishes events itself. The queued events are always
+    /// published, ahead of those of `saying`.
+    pub(super) async fn publish_and_run<T>(&mut self, saying: impl Future<Output = T>) -> Result<T, TurnError> {
+        self.store_status().await?;
+        let (published, done) = futures::join!(self.publish_queued(), saying);
         published?;
         Ok(done)
     }
 
     /// Stores the status, unless the stored session document already has it. Durable on return.
-    async fn announce(&mut self) -> Result<(), TurnError> {
+    async fn store_status(&mut self) -> Result<(), TurnError> {
         let status = self.status();
-        if self.shown != status {
+        if self.stored_status != status {
             let request = Record {
                 session_id: self.session.session_id.clone(),
                 epoch: self.session.epoch,
@@ -333,17 +336,17 @@ impl<'a> Turn<'a> {
                 status: Some(status),
             };
             self.services.store.record(request).await?;
-            self.shown = status;
+            self.stored_status = status;
         }
         Ok(())
     }
 
     /// Publishes the queued events.
     pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
-        self.publishing().await
+        self.publish_queued().await
     }
 
-    fn publishing(&mut self) -> impl Future<Output = Result<(), TurnError>> + use<> {
+    fn publish_queued(&mut self) -> impl Future<Output = Result<(), TurnError>> + use<> {
         let (events, guard) = (std::mem::take(&mut self.outbox), self.guard.clone());
         let queue = Arc::clone(&self.services.queue);
         async move {
@@ -365,7 +368,7 @@ impl<'a> Turn<'a> {
                 timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
             }
         }
-        let spent = self.journal.spending();
+        let usage = self.journal.usage();
         let history_drop = history::excess(&self.session.history, &self.entries);
         let job = self.jobs[0].clone();
         let cancelled = self.status() == Status::Cancelled;
@@ -382,7 +385,7 @@ impl<'a> Turn<'a> {
             committed_at: self.services.clock.now(),
             hash: self.agent.hash.clone(),
             actions: self.actions,
-            tokens: spent.total,
+            tokens: usage.total,
         };
         Ok(Change {
             agent_id: self.session.agent_id,
@@ -399,8 +402,8 @@ impl<'a> Turn<'a> {
             timers,
             closed_at: self.session.closed_at,
             handoff: self.session.handoff,
-            tokens: self.tokens_before.saturating_add(spent.total),
-            days: self.purse.days(&spent),
+            tokens: self.tokens_before.saturating_add(usage.total),
+            days: self.token_meter.days(&usage),
             waiting: self.session.waiting,
             turn,
             run: None,
@@ -419,7 +422,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Ends a turn without any change to the session.
-    pub(super) fn nothing(self: Box<Self>) -> Result<Change, TurnError> {
+    pub(super) fn finish_without_change(self: Box<Self>) -> Result<Change, TurnError> {
         self.finish(Outcome::Noop, TimerChange::Keep)
     }
 
@@ -445,7 +448,7 @@ impl<'a> Turn<'a> {
 }
 
 /// Marks a reply whose text is cut, and adds the size of the whole text in bytes.
-fn mark_cut(metadata: &mut Map<String, Value>, text: &str) {
+fn mark_truncated(metadata: &mut Map<String, Value>, text: &str) {
     if text.len() > MAX_REPLY {
         metadata.insert("truncated".into(), json!(true));
         metadata.insert("bytes".into(), json!(text.len()));

@@ -23,19 +23,19 @@ impl Turn<'_> {
         }
         if let Some(waiting) = self.session.waiting.take() {
             // Boxed so that this rare branch does not enlarge every turn's future.
-            return self.answered(waiting).boxed().await;
+            return self.answer_flow(waiting).boxed().await;
         }
         self.converse().await
     }
 
     /// Makes the plan and the greeting if needed, then runs the decision loop.
     pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
-        let opening = match self.opening().await? {
-            Ok(opening) => opening,
+        let input = match self.plan_and_greet().await? {
+            Ok(input) => input,
             Err(reason) => return self.cancel(&reason),
         };
         self.transition(Status::Processing);
-        self.iterate(opening.plan, opening.first, opening.greeted).await
+        self.iterate(input.plan, input.first, input.greeted).await
     }
 
     /// Returns the texts of all messages of this turn with the names of their attachments, one line each.

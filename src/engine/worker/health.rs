@@ -10,35 +10,35 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// The pause after the second failed pull in a row. Each further failure doubles it.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MIN_PULL_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PULL_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reachability of queue and store, as this worker sees it.
 pub(super) struct Health {
     queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     clock: Clock,
-    away: AtomicBool,
+    unreachable: AtomicBool,
     /// Time of the last failed request.
-    last: Mutex<Option<Moment>>,
+    last_failure: Mutex<Option<Moment>>,
 }
 
 impl Health {
     pub(super) fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock) -> Self {
-        Self { queue, store, clock, away: AtomicBool::new(false), last: Mutex::new(None) }
+        Self { queue, store, clock, unreachable: AtomicBool::new(false), last_failure: Mutex::new(None) }
     }
 
     /// Reports a failed request. The intake pauses until queue and store both respond to a ping.
-    pub(super) fn failed(&self, problem: &str) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.moment());
-        if !self.away.swap(true, Ordering::Relaxed) {
+    pub(super) fn report_failure(&self, problem: &str) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock.moment());
+        if !self.unreachable.swap(true, Ordering::Relaxed) {
             warn!("job intake paused until queue and store are reachable: {problem}");
         }
     }
 
     /// Whether a request failed within the last `span`.
-    pub(super) fn was_away(&self, span: Duration) -> bool {
-        self.last
+    pub(super) fn was_unreachable(&self, span: Duration) -> bool {
+        self.last_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_some_and(|last| last.until(self.clock.moment()) < span)
@@ -47,9 +47,9 @@ impl Health {
     /// Returns immediately while queue and store are reachable, otherwise when both respond again or at `stop`.
     pub(super) async fn wait(&self, stop: &CancellationToken) {
         let mut pause = Duration::from_millis(100);
-        while self.away.load(Ordering::Relaxed) && !stop.is_cancelled() {
+        while self.unreachable.load(Ordering::Relaxed) && !stop.is_cancelled() {
             if self.store.ping().await.is_ok() && self.queue.ping().await.is_ok() {
-                self.away.store(false, Ordering::Relaxed);
+                self.unreachable.store(false, Ordering::Relaxed);
                 info!("queue and store are reachable again; job intake resumed");
                 return;
             }
@@ -64,16 +64,16 @@ impl Health {
 /// Counts failed pulls in a row. A pull can fail although queue and store respond, for example if the user may not use
 /// the consumer, or if the account's limit of consumers is exceeded.
 #[derive(Default)]
-pub(super) struct Failures {
+pub(super) struct PullFailures {
     /// The pause after the next failure; the first has none.
     pause: Duration,
 }
 
-impl Failures {
+impl PullFailures {
     /// Waits after a failed pull, longer after each one, or until `stop`. The first failure has no pause.
     pub(super) async fn pause(&mut self, problem: &QueueError, clock: &Clock, stop: &CancellationToken) {
         let pause = self.pause;
-        self.pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.pause = (pause * 2).clamp(MIN_PULL_PAUSE, MAX_PULL_PAUSE);
         if pause.is_zero() {
             return;
         }

@@ -1,6 +1,6 @@
 //! Reads messages as jobs and finds their agent or workflow. A job that cannot run becomes a dead letter.
 
-use super::Shared;
+use super::WorkerState;
 use crate::run;
 use base::metrics::metrics;
 use definitions::agent::AgentRecord;
@@ -22,22 +22,22 @@ const MAX_REASON: usize = 1024;
 
 /// A job that can never run, with the fields of its dead letter.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct RejectedJob {
     pub(super) cause: Cause,
     pub(super) reason: String,
     pub(super) job_id: Option<String>,
     pub(super) attempts: u32,
 }
 
-impl Unfit {
+impl RejectedJob {
     fn new(cause: Cause, reason: impl Into<String>, job: Option<&Job>) -> Self {
         Self { cause, reason: reason.into(), job_id: job.map(|job| job.job_id.clone()), attempts: 1 }
     }
 }
 
 /// Reads a message as a job. Logs its unknown fields at DEBUG.
-pub(super) fn decode(message: &Message) -> Result<Job, Unfit> {
-    let job = message.job().map_err(|error| Unfit {
+pub(super) fn decode(message: &Message) -> Result<Job, RejectedJob> {
+    let job = message.job().map_err(|error| RejectedJob {
         cause: Cause::Invalid,
         reason: error.to_string(),
         job_id: Some(message.job_id()),
@@ -59,7 +59,7 @@ pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
 }
 
 /// Refuses a job that the lane of a run cannot process, and a run in the lane of a conversation.
-pub(super) fn for_run(job: &Job, session: &Session) -> Result<(), Unfit> {
+pub(super) fn check_job_of_run(job: &Job, session: &Session) -> Result<(), RejectedJob> {
     let id = &session.session_id;
     let reason = match (&job.body, session.kind) {
         (JobBody::Run { .. } | JobBody::Control { .. }, Kind::Run) => return Ok(()),
@@ -68,14 +68,14 @@ pub(super) fn for_run(job: &Job, session: &Session) -> Result<(), Unfit> {
         }
         _ => format!("`{id}` is a conversation, so a run cannot use this id; use another run_id"),
     };
-    Err(Unfit::new(Cause::Invalid, reason, Some(job)))
+    Err(RejectedJob::new(Cause::Invalid, reason, Some(job)))
 }
 
 /// Finds the workflow of a run. Refuses the run if the workflow is unknown, and marks its pending record as failed. A
 /// run that repeats another run takes the definition from there and needs no workflow.
-pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin, Unfit>, StoreError> {
+pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Result<Pin, RejectedJob>, StoreError> {
     let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
-        return Ok(Err(Unfit::new(Cause::Invalid, "the job is not a run", Some(job))));
+        return Ok(Err(RejectedJob::new(Cause::Invalid, "the job is not a run", Some(job))));
     };
     let (known, why) = match crate::execution::stored::runs(shared.store().as_ref(), workflow_id).await {
         Ok(known) => (known, None),
@@ -101,16 +101,16 @@ pub(super) async fn workflow_of(shared: &Shared, job: &Job) -> Result<Result<Pin
         let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(shared.clock().now()), ..record };
         shared.store().update_run(failed, 0).await?;
     }
-    Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))))
+    Ok(Err(RejectedJob::new(Cause::Invalid, reason, Some(job))))
 }
 
 /// Finds the agent version for a job: the current version for a user message, and for other jobs the version with which
 /// the session last ran, if it is still stored.
 pub(super) async fn agent_of(
-    shared: &Shared,
+    shared: &WorkerState,
     job: &Job,
     session: Option<&Session>,
-) -> Result<Result<Arc<AgentRecord>, Unfit>, StoreError> {
+) -> Result<Result<Arc<AgentRecord>, RejectedJob>, StoreError> {
     let named = job.user_message().and_then(|message| message.agent_id.as_deref());
     let known = session.map(|session| session.agent_id.as_str()).filter(|agent_id| !agent_id.is_empty());
     let Some(agent_id) = named.or(known) else {
@@ -118,11 +118,11 @@ pub(super) async fn agent_of(
             return Ok(Ok(nobody));
         }
         let reason = "the session is new and the job has no agent_id";
-        return Ok(Err(Unfit::new(Cause::Invalid, reason, Some(job))));
+        return Ok(Err(RejectedJob::new(Cause::Invalid, reason, Some(job))));
     };
     if job.user_message().is_none()
         && let Some(hash) = session.map(|session| session.workflow_state.hash.as_str()).filter(|hash| !hash.is_empty())
-        && let Some(version) = readable(shared.store().agent_version(agent_id, hash).await)?
+        && let Some(version) = skip_unreadable(shared.store().agent_version(agent_id, hash).await)?
     {
         return Ok(Ok(version));
     }
@@ -130,18 +130,18 @@ pub(super) async fn agent_of(
         Err(error @ StoreError::Damaged { .. }) => {
             let reason =
                 format!("{error}; apply its file again with `turnwheel agents apply`, then replay this dead letter");
-            return Ok(Err(Unfit::new(Cause::UnknownAgent, reason, Some(job))));
+            return Ok(Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job))));
         }
         current => current?,
     };
     Ok(match current {
         None => {
             let reason = format!("agent `{agent_id}` is not known; apply its file with `turnwheel agents apply`");
-            Err(Unfit::new(Cause::UnknownAgent, reason, Some(job)))
+            Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)))
         }
         Some(agent) if agent.config.is_task_agent() => {
             let reason = format!("agent `{agent_id}` is a task agent, which takes no chat sessions");
-            Err(Unfit::new(Cause::UnknownAgent, reason, Some(job)))
+            Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)))
         }
         Some(agent) => Ok(agent),
     })
@@ -152,12 +152,12 @@ pub(super) async fn agent_of(
 fn nobody(job: &Job, session: Option<&Session>) -> Option<Arc<AgentRecord>> {
     static NOBODY: LazyLock<Option<Arc<AgentRecord>>> =
         LazyLock::new(|| AgentRecord::from_document(json!({ "id": "" }), Timestamp::from_millis(0)).ok().map(Arc::new));
-    let has_none = run::is_notice(job) || (session.is_some() && job.user_message().is_none());
+    let has_none = run::is_result_job(job) || (session.is_some() && job.user_message().is_none());
     if has_none { NOBODY.clone() } else { None }
 }
 
 /// Treats a version that this program cannot read as missing, since a retry would not make it readable.
-pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Option<T>> {
+pub(super) fn skip_unreadable<T>(found: store::Result<Option<T>>) -> store::Result<Option<T>> {
     match found {
         Err(error @ StoreError::Damaged { .. }) => {
             warn!("ignoring a stored version that cannot be read: {error}");
@@ -168,8 +168,12 @@ pub(super) fn readable<T>(found: store::Result<Option<T>>) -> store::Result<Opti
 }
 
 /// Stores a message as a dead letter. Durable on return; a repeated call stores it once.
-pub(super) async fn bury(shared: &Shared, message: &Message, unfit: Unfit) -> Result<(), QueueError> {
-    let Unfit { cause, reason, job_id, attempts } = unfit;
+pub(super) async fn dead_letter(
+    shared: &WorkerState,
+    message: &Message,
+    rejected: RejectedJob,
+) -> Result<(), QueueError> {
+    let RejectedJob { cause, reason, job_id, attempts } = rejected;
     let reason = history::cut(&reason, MAX_REASON).into_owned();
     warn!(
         session_id = message.session_id,

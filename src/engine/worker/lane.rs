@@ -1,12 +1,12 @@
 //! Drives the lane of one session: reads its job, acquires the lease, runs its turns in stream order, acknowledges
 //! them.
 
-use super::hold::Hold;
-use super::intake::{self, Unfit};
-use super::lanes::Passed;
+use super::intake::{self, RejectedJob};
+use super::lane_session::LaneSession;
+use super::lanes::LanePosition;
 use super::rewind::{self, Standing};
-use super::stop::{Stop, leave};
-use super::{Shared, cancelling};
+use super::stop::{Stop, leave_lane};
+use super::{WorkerState, cancellation};
 use crate::run;
 use futures::FutureExt;
 use futures::future::{MaybeDone, maybe_done};
@@ -20,16 +20,16 @@ use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 
 /// Processes a lane until no delivery of it waits in this worker, or until it must be left.
-pub(super) async fn drive(shared: &Shared, session_id: &str) {
+pub(super) async fn drive(shared: &WorkerState, session_id: &str) {
     let span = info_span!("lane", session_id);
     async {
         while let Some((seq, wake)) = shared.lanes.next_or_end(session_id) {
             if shared.stopping.is_cancelled() {
-                return leave(shared, session_id, Stop::Stopping).await;
+                return leave_lane(shared, session_id, Stop::Stopping).await;
             }
-            match Box::pin(follow(shared, session_id, seq, wake)).await {
-                Ok(passed) => acknowledge(shared, session_id, &passed).await,
-                Err(stop) => return leave(shared, session_id, stop).await,
+            match Box::pin(process_wake_up(shared, session_id, seq, wake)).await {
+                Ok(position) => acknowledge(shared, session_id, &position).await,
+                Err(stop) => return leave_lane(shared, session_id, stop).await,
             }
         }
     }
@@ -39,12 +39,12 @@ pub(super) async fn drive(shared: &Shared, session_id: &str) {
 
 /// Acknowledges the deliveries that the lane has processed. If an acknowledgement is lost, the queue redelivers the
 /// message, and the lane drops it.
-pub(super) async fn acknowledge(shared: &Shared, session_id: &str, passed: &Passed) {
-    remove(shared, shared.lanes.passed(session_id, passed)).await;
+pub(super) async fn acknowledge(shared: &WorkerState, session_id: &str, position: &LanePosition) {
+    remove(shared, shared.lanes.take_processed(session_id, position)).await;
 }
 
 /// Acknowledges these deliveries. A failure is only logged.
-pub(super) async fn remove(shared: &Shared, tokens: Vec<DeliveryToken>) {
+pub(super) async fn remove(shared: &WorkerState, tokens: Vec<DeliveryToken>) {
     for token in tokens {
         if let Err(error) = shared.queue().ack(&token).await {
             debug!("acknowledgement failed; the message will be redelivered: {error}");
@@ -53,22 +53,27 @@ pub(super) async fn remove(shared: &Shared, tokens: Vec<DeliveryToken>) {
 }
 
 /// Processes one wake-up. Reads its message from the stream unless the caller has it.
-async fn follow(shared: &Shared, session_id: &str, seq: u64, wake: Option<Message>) -> Result<Passed, Stop> {
+async fn process_wake_up(
+    shared: &WorkerState,
+    session_id: &str,
+    seq: u64,
+    wake: Option<Message>,
+) -> Result<LanePosition, Stop> {
     let wake = match wake {
         Some(wake) => Some(wake),
         None => shared.queue().next_in_lane(session_id, seq - 1, seq).await?,
     };
     match wake.filter(|wake| wake.seq == seq) {
-        Some(wake) => visit(shared, &wake).await,
+        Some(wake) => enter_or_discard(shared, &wake).await,
         // It is no longer in the stream: another worker has processed it, or it was removed.
         None => discard(shared, session_id, seq).await,
     }
 }
 
 /// Enters the lane for one message. Returns the position up to which the lane is processed, as far as known.
-async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
+async fn enter_or_discard(shared: &WorkerState, wake: &Message) -> Result<LanePosition, Stop> {
     let mut prepared = prepare(shared, wake).await?;
-    if let Err(Unready::NoSession(_)) = prepared {
+    if let Err(UnreadyJob::NoSession(_)) = prepared {
         // A message before this one may create the session, even if another worker was woken for that message. The
         // order of the stream counts.
         if let Some(handled) = Box::pin(enter_earlier(shared, wake)).await? {
@@ -77,19 +82,19 @@ async fn visit(shared: &Shared, wake: &Message) -> Result<Passed, Stop> {
         // The missing earlier messages were processed by another worker, so the session may exist now.
         prepared = prepare(shared, wake).await?;
     }
-    let unfit = match prepared {
+    let rejected = match prepared {
         Ok(prepared) => return enter(shared, wake, prepared).await,
-        Err(Unready::NoSession(unfit)) => unfit,
-        Err(Unready::Unfit(unfit)) => Some(unfit),
+        Err(UnreadyJob::NoSession(rejected)) => rejected,
+        Err(UnreadyJob::Rejected(rejected)) => Some(rejected),
     };
-    if let Some(unfit) = unfit {
-        Box::pin(intake::bury(shared, wake, unfit)).await?;
+    if let Some(rejected) = rejected {
+        Box::pin(intake::dead_letter(shared, wake, rejected)).await?;
     }
     discard(shared, &wake.session_id, wake.seq).await
 }
 
 /// The lane's first message before `wake` with which a session can start.
-async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Prepared)>, Stop> {
+async fn find_earlier(shared: &WorkerState, wake: &Message) -> Result<Option<(Message, ReadyJob)>, Stop> {
     let mut after = 0;
     while let Some(first) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
         && first.seq < wake.seq
@@ -103,36 +108,38 @@ async fn earlier(shared: &Shared, wake: &Message) -> Result<Option<(Message, Pre
 }
 
 /// Enters the lane with an earlier message than `wake`. Returns `None` if no earlier message can start a session.
-async fn enter_earlier(shared: &Shared, wake: &Message) -> Result<Option<Passed>, Stop> {
-    match earlier(shared, wake).await? {
+async fn enter_earlier(shared: &WorkerState, wake: &Message) -> Result<Option<LanePosition>, Stop> {
+    match find_earlier(shared, wake).await? {
         Some((first, prepared)) => enter(shared, &first, prepared).await.map(Some),
         None => Ok(None),
     }
 }
 
 /// Acquires the lane for a message and processes it.
-async fn enter(shared: &Shared, wake: &Message, prepared: Prepared) -> Result<Passed, Stop> {
-    let Prepared { job, pin, model, kind } = prepared;
-    let _share = shared.shares.take(&model).await.map_err(Stop::Crowded)?;
-    let request = wish(shared, wake, &job, (pin, kind));
+async fn enter(shared: &WorkerState, wake: &Message, prepared: ReadyJob) -> Result<LanePosition, Stop> {
+    let ReadyJob { job, pin, model, kind } = prepared;
+    let _permit = shared.bulkhead.acquire(&model).await.map_err(Stop::ModelSaturated)?;
+    let request = acquire_request(shared, wake, &job, (pin, kind));
     let until = shared.clock().moment() + shared.ack_wait;
     // Runs concurrently with the acquisition: it nearly always reads the message that the lane processes next.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
-    let acquired = beside(shared.store().acquire(request), &mut first).await;
+    let acquired = poll_alongside(shared.store().acquire(request), &mut first).await;
     match acquired? {
-        Acquired::Granted(grant) => Box::pin(Hold::new(shared, *grant, until, (wake.seq, job)).work(first)).await,
+        Acquired::Granted(grant) => {
+            Box::pin(LaneSession::new(shared, *grant, until, (wake.seq, job)).process(first)).await
+        }
         Acquired::Handled | Acquired::OtherStream => {
             drop(first);
-            match Box::pin(rewind::standing(shared, wake, &job)).await? {
+            match Box::pin(rewind::check_standing(shared, wake, &job)).await? {
                 Standing::Handled => discard(shared, &wake.session_id, wake.seq).await,
                 Standing::New { stream, rewind } => Box::pin(enter_again(shared, wake, (stream, rewind))).await,
             }
         }
-        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
+        Acquired::Busy(until) => leave_busy(shared, wake.seq, &job, until).await,
     }
 }
 
-fn wish(shared: &Shared, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) -> Acquire {
+fn acquire_request(shared: &WorkerState, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) -> Acquire {
     Acquire {
         session_id: wake.session_id.clone(),
         seq: wake.seq,
@@ -154,36 +161,36 @@ fn wish(shared: &Shared, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) ->
 
 /// Acquires the lane for a message that is new although its sequence is not above the session's position.
 async fn enter_again(
-    shared: &Shared,
+    shared: &WorkerState,
     wake: &Message,
     (stream, rewind): (Timestamp, Option<Rewind>),
-) -> Result<Passed, Stop> {
-    let Ok(Prepared { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
+) -> Result<LanePosition, Stop> {
+    let Ok(ReadyJob { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
     let until = shared.clock().moment() + shared.ack_wait;
-    let request = Acquire { stream, rewind, ..wish(shared, wake, &job, (pin, kind)) };
+    let request = Acquire { stream, rewind, ..acquire_request(shared, wake, &job, (pin, kind)) };
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => {
             if let Some(found) = &rewind {
-                rewind::tell(wake, stream, found);
+                rewind::log_rewind(wake, stream, found);
             }
             // The first message and the job's default id may have been read from the former stream, so both are read
             // again.
-            Box::pin(Hold::new(shared, *grant, until, (0, job)).work(MaybeDone::Done(Ok(None)))).await
+            Box::pin(LaneSession::new(shared, *grant, until, (0, job)).process(MaybeDone::Done(Ok(None)))).await
         }
-        Acquired::Busy(until) => busy(shared, wake.seq, &job, until).await,
+        Acquired::Busy(until) => leave_busy(shared, wake.seq, &job, until).await,
         // Another worker has processed the lane meanwhile.
         Acquired::Handled | Acquired::OtherStream => Err(Stop::OtherStream),
     }
 }
 
-async fn busy(shared: &Shared, seq: u64, job: &Job, until: Timestamp) -> Result<Passed, Stop> {
+async fn leave_busy(shared: &WorkerState, seq: u64, job: &Job, until: Timestamp) -> Result<LanePosition, Stop> {
     debug!(%until, "another worker holds the lane");
-    cancelling::pass_on(shared, job, seq).await;
+    cancellation::notify_workers(shared, job, seq).await;
     Err(Stop::Busy(until))
 }
 
 /// Runs `main` to completion and returns its result. `other` runs concurrently; it may be unfinished on return.
-async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
+async fn poll_alongside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl Future + Unpin)) -> T {
     poll_fn(|context| {
         let done = main.poll_unpin(context);
         let _ = other.poll_unpin(context);
@@ -193,20 +200,20 @@ async fn beside<T>(mut main: impl Future<Output = T> + Unpin, other: &mut (impl 
 }
 
 /// Acknowledges one message that leads to no turn.
-async fn discard(shared: &Shared, session_id: &str, seq: u64) -> Result<Passed, Stop> {
-    if let Some(token) = shared.lanes.take(session_id, seq) {
+async fn discard(shared: &WorkerState, session_id: &str, seq: u64) -> Result<LanePosition, Stop> {
+    if let Some(token) = shared.lanes.take_delivery(session_id, seq) {
         shared.queue().ack(&token).await?;
     }
-    Ok(Passed::default())
+    Ok(LanePosition::default())
 }
 
 /// A job that can run.
-struct Prepared {
+struct ReadyJob {
     job: Job,
     /// The agent or workflow version with which its turn runs.
     pin: Pin,
-    /// The first model of its agent, which [`Shares`](super::shares::Shares) limits. For a run: the name of its
-    /// workflow.
+    /// The first model of its agent, which [`ModelBulkhead`](super::model_bulkhead::ModelBulkhead) limits. For a run:
+    /// the name of its workflow.
     model: String,
     /// The kind of session that a new lane gets.
     kind: Kind,
@@ -231,57 +238,61 @@ fn user_of(job: &Job) -> Option<String> {
 }
 
 /// The reason for which a message has no job that can run.
-enum Unready {
+enum UnreadyJob {
     /// The job needs a session, and no such session exists. With the dead letter, if the job must not be dropped.
-    NoSession(Option<Unfit>),
+    NoSession(Option<RejectedJob>),
     /// The job can never run.
-    Unfit(Unfit),
+    Rejected(RejectedJob),
 }
 
 /// Reads the job of a wake-up and finds its agent or workflow.
-async fn prepare(shared: &Shared, wake: &Message) -> Result<Result<Prepared, Unready>, Stop> {
+async fn prepare(shared: &WorkerState, wake: &Message) -> Result<Result<ReadyJob, UnreadyJob>, Stop> {
     let job = match intake::decode(wake) {
         Ok(job) => job,
-        Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
+        Err(rejected) => return Ok(Err(UnreadyJob::Rejected(rejected))),
     };
     let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
     if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
         return Box::pin(prepare_run(shared, job, session)).await;
     }
-    if session.is_none() && job.user_message().is_none() && !run::is_notice(&job) {
+    if session.is_none() && job.user_message().is_none() && !run::is_result_job(&job) {
         // Timers and wake-ups of a deleted session can be dropped.
         let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
         let reason = format!("there is no session `{}`", job.session_id);
-        let unfit = Unfit { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
-        return Ok(Err(Unready::NoSession(matters.then_some(unfit))));
+        let rejected = RejectedJob { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
+        return Ok(Err(UnreadyJob::NoSession(matters.then_some(rejected))));
     }
     match intake::agent_of(shared, &job, session.as_ref()).await? {
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok(Prepared { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat }))
+            Ok(Ok(ReadyJob { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat }))
         }
-        Err(unfit) => {
+        Err(rejected) => {
             warn!(job_id = job.job_id, "no agent for the job");
             let needs_session = !named && session.is_none();
-            Ok(Err(if needs_session { Unready::NoSession(Some(unfit)) } else { Unready::Unfit(unfit) }))
+            Ok(Err(if needs_session { UnreadyJob::NoSession(Some(rejected)) } else { UnreadyJob::Rejected(rejected) }))
         }
     }
 }
 
 /// Finds the workflow of a job in the lane of a run.
-async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Result<Result<Prepared, Unready>, Stop> {
+async fn prepare_run(
+    shared: &WorkerState,
+    job: Job,
+    session: Option<Session>,
+) -> Result<Result<ReadyJob, UnreadyJob>, Stop> {
     if let Some(session) = &session
         && !matches!(job.body, JobBody::Wake)
-        && let Err(unfit) = intake::for_run(&job, session)
+        && let Err(rejected) = intake::check_job_of_run(&job, session)
     {
-        return Ok(Err(Unready::Unfit(unfit)));
+        return Ok(Err(UnreadyJob::Rejected(rejected)));
     }
     let pin = match (&job.body, session) {
         (JobBody::Run { .. }, _) => match intake::workflow_of(shared, &job).await? {
             Ok(pin) => pin,
-            Err(unfit) => return Ok(Err(Unready::Unfit(unfit))),
+            Err(rejected) => return Ok(Err(UnreadyJob::Rejected(rejected))),
         },
         (_, session) => {
             let (agent_id, hash) =
@@ -290,5 +301,5 @@ async fn prepare_run(shared: &Shared, job: Job, session: Option<Session>) -> Res
         }
     };
     let model = format!("workflow {}", pin.agent_id);
-    Ok(Ok(Prepared { job, pin, model, kind: Kind::Run }))
+    Ok(Ok(ReadyJob { job, pin, model, kind: Kind::Run }))
 }

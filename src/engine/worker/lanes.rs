@@ -1,7 +1,7 @@
 //! The table of the lanes that this worker drives, with their leases and the deliveries that wait in them.
 
 use crate::execution::CancelReason;
-use crate::journal::Holding;
+use crate::journal::LeaseCheck;
 use async_trait::async_trait;
 use base::clock::{Clock, Moment};
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use types::timestamp::Timestamp;
 
 /// The lease of one lane, as the steps of its turns check it.
-pub(super) struct HeldLane {
+pub(super) struct LeaseGuard {
     pub(super) lanes: Arc<Lanes>,
     pub(super) store: Arc<dyn Store>,
     pub(super) held: Held,
@@ -23,9 +23,9 @@ pub(super) struct HeldLane {
 }
 
 #[async_trait]
-impl Holding for HeldLane {
+impl LeaseCheck for LeaseGuard {
     async fn holds(&self) -> Result<bool, StoreError> {
-        if self.lanes.surely_holds(&self.held) {
+        if self.lanes.certainly_holds(&self.held) {
             return Ok(true);
         }
         // The worker was paused, or too busy to renew. It renews now: restarting the turn is only necessary if that
@@ -35,8 +35,8 @@ impl Holding for HeldLane {
         if !lost.is_empty() {
             return Ok(false);
         }
-        self.lanes.renewed(&self.held, until);
-        Ok(self.lanes.surely_holds(&self.held))
+        self.lanes.lease_renewed(&self.held, until);
+        Ok(self.lanes.certainly_holds(&self.held))
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Offer {
 
 /// The position up to which a lane is processed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct LanePosition {
     /// Creation time of the stream to which the sequence belongs.
     pub(super) stream: Option<Timestamp>,
     pub(super) seq: u64,
@@ -60,23 +60,23 @@ pub(super) struct Passed {
     pub(super) at: Option<Timestamp>,
 }
 
-impl Passed {
-    fn covers(&self, seq: u64, waiting: &Waiting) -> bool {
+impl LanePosition {
+    fn covers(&self, seq: u64, waiting: &WaitingDelivery) -> bool {
         seq <= self.seq && Some(waiting.stream) == self.stream && Some(waiting.at) <= self.at
     }
 }
 
 /// Removes a lane from the table if its driver panics. Its lease is then no longer renewed, and the queue redelivers
 /// its messages.
-pub(super) struct Driven<'l> {
+pub(super) struct RemoveOnPanic<'l> {
     pub(super) lanes: &'l Lanes,
     pub(super) session_id: &'l str,
 }
 
-impl Drop for Driven<'_> {
+impl Drop for RemoveOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.lanes.end(self.session_id);
+            self.lanes.remove(self.session_id);
         }
     }
 }
@@ -93,13 +93,13 @@ struct Lane {
     /// keeps only one message in memory.
     first: Option<Message>,
     /// Deliveries by sequence, to be acknowledged once the lane is processed up to them.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingDelivery>,
     epoch: Option<u64>,
     /// The time until which the lease is certain to last, whatever the store's clock shows. Stays correct when the
     /// machine was suspended.
     until: Option<Moment>,
     /// A commit that may release the lease is in progress.
-    ending: bool,
+    commit_in_flight: bool,
     lost: CancellationToken,
     /// The sequence of the current turn.
     turn: u64,
@@ -110,13 +110,13 @@ struct Lane {
 }
 
 /// A delivery that waits in its lane.
-struct Waiting {
+struct WaitingDelivery {
     token: DeliveryToken,
     /// Creation time of the message's stream, and the time at which the stream stored the message.
     stream: Timestamp,
     at: Timestamp,
     /// Last time at which the ack wait of the delivery started, at the queue.
-    kept: Moment,
+    extended_at: Moment,
 }
 
 impl Lanes {
@@ -137,7 +137,7 @@ impl Lanes {
         };
         let lane = lanes.entry(session_id).or_default();
         lane.first = first.or(lane.first.take());
-        lane.waiting.insert(seq, Waiting { token, stream, at, kept: self.clock.moment() });
+        lane.waiting.insert(seq, WaitingDelivery { token, stream, at, extended_at: self.clock.moment() });
         offer
     }
 
@@ -158,17 +158,17 @@ impl Lanes {
 
     /// Records that the lease is held and certain to last until `until`. The returned token is cancelled when the lease
     /// is lost.
-    pub(super) fn hold(&self, session_id: &str, epoch: u64, until: Moment) -> CancellationToken {
+    pub(super) fn lease_acquired(&self, session_id: &str, epoch: u64, until: Moment) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
         lane.epoch = Some(epoch);
         lane.until = Some(until);
-        lane.ending = false;
+        lane.commit_in_flight = false;
         lane.lost.clone()
     }
 
     /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn.
-    pub(super) fn begin(&self, session_id: &str, seq: u64) -> CancellationToken {
+    pub(super) fn start_turn(&self, session_id: &str, seq: u64) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
         lane.turn = seq;
@@ -195,7 +195,7 @@ impl Lanes {
     }
 
     /// The reason for which the turn of this sequence is cancelled.
-    pub(super) fn why_cancelled(&self, session_id: &str, seq: u64) -> Option<CancelReason> {
+    pub(super) fn cancel_reason(&self, session_id: &str, seq: u64) -> Option<CancelReason> {
         let lanes = self.lock();
         let (cancel, reason) = lanes.get(session_id)?.cancel.as_ref()?;
         (seq < *cancel).then(|| reason.clone())
@@ -207,7 +207,7 @@ impl Lanes {
     }
 
     /// Records that the lease was renewed and is certain to last until `until`.
-    pub(super) fn renewed(&self, held: &Held, until: Moment) {
+    pub(super) fn lease_renewed(&self, held: &Held, until: Moment) {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
             lane.until = Some(until);
@@ -215,96 +215,96 @@ impl Lanes {
     }
 
     /// Records that a commit which may release the lease is in progress.
-    pub(super) fn ending(&self, session_id: &str) {
+    pub(super) fn commit_started(&self, session_id: &str) {
         if let Some(lane) = self.lock().get_mut(session_id) {
-            lane.ending = true;
+            lane.commit_in_flight = true;
         }
     }
 
     /// Whether the lease is certain to last now. False if the process was paused or could not renew it.
-    fn surely_holds(&self, held: &Held) -> bool {
+    fn certainly_holds(&self, held: &Held) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
         lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
     }
 
     /// The time until which the lease is certain to last.
-    pub(super) fn sure_until(&self, session_id: &str) -> Option<Moment> {
+    pub(super) fn lease_certain_until(&self, session_id: &str) -> Option<Moment> {
         self.lock().get(session_id)?.until
     }
 
     /// The highest sequence that waits in the lane, or 0.
-    pub(super) fn highest(&self, session_id: &str) -> u64 {
+    pub(super) fn highest_waiting(&self, session_id: &str) -> u64 {
         let lanes = self.lock();
         lanes.get(session_id).and_then(|lane| lane.waiting.last_key_value()).map_or(0, |(seq, _)| *seq)
     }
 
     /// The time at which the stream stored the oldest message that waits in the lane.
-    pub(super) fn oldest(&self, session_id: &str) -> Option<Timestamp> {
+    pub(super) fn oldest_waiting(&self, session_id: &str) -> Option<Timestamp> {
         self.lock().get(session_id)?.waiting.values().map(|waiting| waiting.at).min()
     }
 
     /// Removes and returns the deliveries up to this position, for acknowledgement.
-    pub(super) fn passed(&self, session_id: &str, passed: &Passed) -> Vec<DeliveryToken> {
-        self.take_if(session_id, |seq, waiting| passed.covers(seq, waiting))
+    pub(super) fn take_processed(&self, session_id: &str, position: &LanePosition) -> Vec<DeliveryToken> {
+        self.take_if(session_id, |seq, waiting| position.covers(seq, waiting))
     }
 
     /// Removes and returns the deliveries in this range, whose messages are no longer in the stream, for
     /// acknowledgement.
-    pub(super) fn gone(&self, session_id: &str, range: RangeInclusive<u64>) -> Vec<DeliveryToken> {
+    pub(super) fn take_range(&self, session_id: &str, range: RangeInclusive<u64>) -> Vec<DeliveryToken> {
         self.take_if(session_id, |seq, _| range.contains(&seq))
     }
 
-    fn take_if(&self, session_id: &str, taken: impl Fn(u64, &Waiting) -> bool) -> Vec<DeliveryToken> {
+    fn take_if(&self, session_id: &str, taken: impl Fn(u64, &WaitingDelivery) -> bool) -> Vec<DeliveryToken> {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return Vec::new() };
         lane.waiting.extract_if(.., |seq, waiting| taken(*seq, waiting)).map(|(_, waiting)| waiting.token).collect()
     }
 
     /// Removes and returns one delivery, for acknowledgement.
-    pub(super) fn take(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
+    pub(super) fn take_delivery(&self, session_id: &str, seq: u64) -> Option<DeliveryToken> {
         self.lock().get_mut(session_id)?.waiting.remove(&seq).map(|waiting| waiting.token)
     }
 
     /// Removes the lane and returns its waiting deliveries, which the caller releases.
-    pub(super) fn end(&self, session_id: &str) -> Vec<DeliveryToken> {
+    pub(super) fn remove(&self, session_id: &str) -> Vec<DeliveryToken> {
         let lane = self.lock().remove(session_id);
         lane.into_iter().flat_map(|lane| lane.waiting.into_values().map(|waiting| waiting.token)).collect()
     }
 
     /// The leases that are not certain to last until `until`.
-    pub(super) fn held(&self, until: Moment) -> Vec<Held> {
+    pub(super) fn leases_expiring_before(&self, until: Moment) -> Vec<Held> {
         let lanes = self.lock();
-        let ending = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
+        let expiring = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
         let held =
-            ending.filter_map(|(session_id, lane)| Some(Held { session_id: session_id.clone(), epoch: lane.epoch? }));
+            expiring.filter_map(|(session_id, lane)| Some(Held { session_id: session_id.clone(), epoch: lane.epoch? }));
         held.collect()
     }
 
     /// The waiting deliveries whose ack wait was last extended before `since`.
-    pub(super) fn waiting(&self, since: Moment) -> Vec<(String, u64, DeliveryToken)> {
+    pub(super) fn stale_deliveries(&self, since: Moment) -> Vec<(String, u64, DeliveryToken)> {
         let lanes = self.lock();
-        let unheard = |session_id: &String, lane: &Lane| {
-            let unheard = lane.waiting.iter().filter(|(_, waiting)| waiting.kept < since);
-            unheard.map(|(seq, waiting)| (session_id.clone(), *seq, waiting.token.clone())).collect::<Vec<_>>()
+        let stale = |session_id: &String, lane: &Lane| {
+            let stale = lane.waiting.iter().filter(|(_, waiting)| waiting.extended_at < since);
+            stale.map(|(seq, waiting)| (session_id.clone(), *seq, waiting.token.clone())).collect::<Vec<_>>()
         };
-        lanes.iter().flat_map(|(session_id, lane)| unheard(session_id, lane)).collect()
+        lanes.iter().flat_map(|(session_id, lane)| stale(session_id, lane)).collect()
     }
 
     /// Records that the ack wait of these deliveries was extended at `at`.
-    pub(super) fn kept<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Moment) {
+    pub(super) fn mark_extended<'d>(&self, deliveries: impl Iterator<Item = (&'d str, u64)>, at: Moment) {
         let mut lanes = self.lock();
         for (session_id, seq) in deliveries {
             if let Some(waiting) = lanes.get_mut(session_id).and_then(|lane| lane.waiting.get_mut(&seq)) {
-                waiting.kept = at;
+                waiting.extended_at = at;
             }
         }
     }
 
     /// Tells the lane's driver that its lease is lost. Returns false if the driver has released the lease meanwhile.
-    pub(super) fn lost(&self, held: &Held) -> bool {
+    pub(super) fn lease_lost(&self, held: &Held) -> bool {
         let lanes = self.lock();
-        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.ending);
+        let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.commit_in_flight);
         lane.inspect(|lane| lane.lost.cancel()).is_some()
     }
 
@@ -352,16 +352,16 @@ mod tests {
             (delivery.message.stream, delivery.message.at) = (at(stream), at(taken));
             lanes.offer(delivery);
         }
-        let passed = Passed { stream: Some(at(0)), seq: 6, at: Some(at(6)) };
+        let passed = LanePosition { stream: Some(at(0)), seq: 6, at: Some(at(6)) };
         assert_eq!(
-            tokens(lanes.passed("a", &passed)),
+            tokens(lanes.take_processed("a", &passed)),
             ["a-4", "a-5"],
             "neither a message stored later nor one of another stream"
         );
         assert_eq!(lanes.next_or_end("a").unwrap().0, 3);
-        assert_eq!(tokens(lanes.gone("a", 6..=6)), ["a-6"]);
-        assert_eq!(tokens(lanes.passed("a", &Passed::default())), [""; 0]);
-        assert_eq!(lanes.highest("a"), 7);
+        assert_eq!(tokens(lanes.take_range("a", 6..=6)), ["a-6"]);
+        assert_eq!(tokens(lanes.take_processed("a", &LanePosition::default())), [""; 0]);
+        assert_eq!(lanes.highest_waiting("a"), 7);
     }
 
     #[tokio::test]
@@ -369,15 +369,15 @@ mod tests {
         let lanes = Lanes::new(Clock::system());
         for (session_id, panics) in [("a", true), ("b", false)] {
             lanes.offer(delivery(session_id, 1));
-            lanes.hold(session_id, 1, Clock::system().moment());
+            lanes.lease_acquired(session_id, 1, Clock::system().moment());
             let driving = async {
-                let _driven = Driven { lanes: &lanes, session_id };
+                let _remove_on_panic = RemoveOnPanic { lanes: &lanes, session_id };
                 assert!(!panics, "on purpose");
             };
             assert_eq!(AssertUnwindSafe(driving).catch_unwind().await.is_err(), panics);
             assert_eq!(lanes.drives(session_id), !panics);
         }
-        assert_eq!(lanes.held(Clock::system().moment() + Duration::from_secs(1)).len(), 1);
+        assert_eq!(lanes.leases_expiring_before(Clock::system().moment() + Duration::from_secs(1)).len(), 1);
         assert_eq!(lanes.offer(delivery("a", 2)), Offer::Start);
     }
 
@@ -407,16 +407,16 @@ mod tests {
         for session_id in ["a", "b"] {
             assert!(taken(&store, session_id, "w1").await);
             lanes.offer(delivery(session_id, 1));
-            lanes.hold(session_id, 1, Clock::system().moment());
+            lanes.lease_acquired(session_id, 1, Clock::system().moment());
         }
         assert!(taken(&store, "b", "w2").await, "another worker acquires b meanwhile");
-        let lane = |session_id: &str| HeldLane {
+        let lane = |session_id: &str| LeaseGuard {
             lanes: Arc::clone(&lanes),
             store: Arc::clone(&store),
             held: Held { session_id: session_id.into(), epoch: 1 },
             ack_wait: Duration::from_secs(60),
         };
-        assert!(lane("a").holds().await.unwrap() && lanes.surely_holds(&lane("a").held), "renewed");
+        assert!(lane("a").holds().await.unwrap() && lanes.certainly_holds(&lane("a").held), "renewed");
         assert!(!lane("b").holds().await.unwrap(), "its worker starts no step");
     }
 
@@ -427,18 +427,18 @@ mod tests {
         let soon = |seconds| now + Duration::from_secs(seconds);
         for (session_id, until) in [("a", soon(2)), ("b", soon(5))] {
             assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);
-            lanes.hold(session_id, 1, until);
+            lanes.lease_acquired(session_id, 1, until);
         }
         let held = |session_id: &str| Held { session_id: session_id.into(), epoch: 1 };
-        assert_eq!(lanes.held(soon(4)), [held("a")]);
-        lanes.renewed(&held("a"), soon(6));
-        assert_eq!(lanes.held(soon(4)), []);
+        assert_eq!(lanes.leases_expiring_before(soon(4)), [held("a")]);
+        lanes.lease_renewed(&held("a"), soon(6));
+        assert_eq!(lanes.leases_expiring_before(soon(4)), []);
 
-        assert!(lanes.waiting(now).is_empty(), "both were just delivered");
-        assert_eq!(lanes.waiting(soon(1)).len(), 2);
-        lanes.kept([("a", 1)].into_iter(), soon(2));
-        let unheard: Vec<_> =
-            lanes.waiting(soon(1)).into_iter().map(|(session_id, seq, _)| (session_id, seq)).collect();
-        assert_eq!(unheard, [("b".to_owned(), 1)]);
+        assert!(lanes.stale_deliveries(now).is_empty(), "both were just delivered");
+        assert_eq!(lanes.stale_deliveries(soon(1)).len(), 2);
+        lanes.mark_extended([("a", 1)].into_iter(), soon(2));
+        let stale: Vec<_> =
+            lanes.stale_deliveries(soon(1)).into_iter().map(|(session_id, seq, _)| (session_id, seq)).collect();
+        assert_eq!(stale, [("b".to_owned(), 1)]);
     }
 }

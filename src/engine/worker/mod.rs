@@ -7,35 +7,35 @@
 //! - [`lanes`] is the table of the lanes that this worker drives. A delivery joins the lane of its session, or starts
 //!   it.
 //! - [`lane`] drives one lane: it reads the job ([`intake`]; a job that cannot run becomes a dead letter), takes a
-//!   place for the job's model ([`shares`]) and acquires the lease. [`rewind`] detects a stream that was replaced or
-//!   truncated.
-//! - [`hold`] processes the messages of a lane whose lease this worker holds. [`opening`] fixes the configuration and
-//!   the jobs of a turn, [`work`] runs the turn or the run, [`outbox`] publishes its events after the commit. [`stop`]
-//!   decides when unfinished jobs are redelivered.
-//! - [`renewal`] renews all leases and deliveries together. [`cancelling`] cancels the turn in flight when an operator
-//!   asks for it.
+//!   place for the job's model ([`model_bulkhead`]) and acquires the lease. [`rewind`] detects a stream that was
+//!   replaced or truncated.
+//! - [`lane_session`] processes the messages of a lane whose lease this worker holds. [`turn_pinning`] fixes the
+//!   configuration and the jobs of a turn, [`work`] runs the turn or the run, [`outbox`] publishes its events after the
+//!   commit. [`stop`] decides when unfinished jobs are redelivered.
+//! - [`renewal`] renews all leases and deliveries together. [`cancellation`] cancels the turn in flight when an
+//!   operator asks for it.
 
-mod cancelling;
+mod cancellation;
 mod health;
-mod hold;
 mod intake;
 mod lane;
+mod lane_session;
 mod lanes;
-mod opening;
+mod model_bulkhead;
 mod outbox;
 mod renewal;
 pub mod rewind;
-mod shares;
 mod stop;
+mod turn_pinning;
 mod work;
 
 use crate::execution::Services;
 use base::clock::Clock;
 use base::config::Settings;
 use base::tasks::{self, OnPanic, Tasks};
-use health::{Failures, Health};
-use lanes::{Driven, Lanes, Offer};
-use shares::Shares;
+use health::{Health, PullFailures};
+use lanes::{Lanes, Offer, RemoveOnPanic};
+use model_bulkhead::ModelBulkhead;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,19 +49,19 @@ use tracing::{debug, info, warn};
 /// The time that one pull waits for a wake-up. A stopping worker waits at most this long for its last pull.
 const PULL_WAIT: Duration = Duration::from_secs(1);
 /// Maximum number of wake-ups of one pull.
-const PULL_MAX: usize = 512;
+const MAX_PULL: usize = 512;
 
 /// The worker of this process.
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerState>,
     tasks: Tasks,
 }
 
 /// State shared by all lanes of a worker.
-struct Shared {
+struct WorkerState {
     services: Services,
     lanes: Arc<Lanes>,
-    shares: Arc<Shares>,
+    bulkhead: Arc<ModelBulkhead>,
     health: Health,
     /// Name of this worker in leases.
     owner: String,
@@ -74,7 +74,7 @@ struct Shared {
     namespace: String,
 }
 
-impl Shared {
+impl WorkerState {
     fn queue(&self) -> &Arc<dyn Queue> {
         &self.services.queue
     }
@@ -95,10 +95,10 @@ impl Worker {
         let owner = format!("worker-{}-{}", std::process::id(), uuid::Uuid::new_v4().simple());
         let health = Health::new(Arc::clone(&services.queue), Arc::clone(&services.store), services.clock.clone());
         let lanes = Arc::new(Lanes::new(services.clock.clone()));
-        let shared = Shared {
+        let shared = WorkerState {
             services,
             lanes,
-            shares: Shares::new(settings.worker.concurrency),
+            bulkhead: ModelBulkhead::new(settings.worker.concurrency),
             health,
             owner,
             ack_wait: settings.worker.ack_wait.0,
@@ -122,12 +122,12 @@ impl Worker {
         let renewals = Tasks::new();
         // A panic ends the worker: without renewals every lease would expire.
         renewals.spawn("renewal", OnPanic::Shutdown, renewal::run(Arc::clone(&shared), renewals.stop_token()));
-        renewals.spawn("cancelling", OnPanic::Log, cancelling::listen(Arc::clone(&shared), renewals.stop_token()));
+        renewals.spawn("cancelling", OnPanic::Log, cancellation::listen(Arc::clone(&shared), renewals.stop_token()));
         let compared = Arc::clone(&shared);
         renewals.spawn("stream comparison", OnPanic::Log, async move { rewind::compare(&compared).await });
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
-        let taking = tasks::apart(take_in(Arc::clone(&shared), permits, tasks.clone(), stop));
+        let taking = tasks::apart(pull_until_stopped(Arc::clone(&shared), permits, tasks.clone(), stop));
         let failed = renewals.stop_token().run_until_cancelled(taking).await.is_none();
         let limit = if failed { Duration::ZERO } else { settings.worker.drain_timeout.0 };
         drain(&shared, &tasks, limit).await;
@@ -141,14 +141,14 @@ impl Worker {
 }
 
 /// Pulls deliveries and starts their lanes until `stop`.
-async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, stop: CancellationToken) {
-    let mut failures = Failures::default();
+async fn pull_until_stopped(shared: Arc<WorkerState>, permits: Arc<Semaphore>, tasks: Tasks, stop: CancellationToken) {
+    let mut failures = PullFailures::default();
     while !stop.is_cancelled() {
         shared.health.wait(&stop).await;
         match pull(&shared, &permits, &tasks, &stop).await {
-            Ok(()) => failures = Failures::default(),
+            Ok(()) => failures = PullFailures::default(),
             Err(error) => {
-                shared.health.failed(&error.to_string());
+                shared.health.report_failure(&error.to_string());
                 failures.pause(&error, shared.clock(), &stop).await;
             }
         }
@@ -158,7 +158,7 @@ async fn take_in(shared: Arc<Shared>, permits: Arc<Semaphore>, tasks: Tasks, sto
 /// Pulls once, for as many wake-ups as there are free permits. It takes the permit before it pulls, so that no delivery
 /// waits for a place while its ack wait runs.
 async fn pull(
-    shared: &Arc<Shared>,
+    shared: &Arc<WorkerState>,
     permits: &Arc<Semaphore>,
     tasks: &Tasks,
     stop: &CancellationToken,
@@ -170,44 +170,49 @@ async fn pull(
     let Ok(first) = first else { return Ok(()) };
     // Not cancelled by `stop`: deliveries that the queue has handed out must be processed or released.
     let mut pulled = pin!(shared.queue().pull(1, PULL_WAIT));
-    let woken = tokio::select! {
+    let deliveries = tokio::select! {
         biased;
         () = stop.cancelled() => {
             // From now on no lane starts a turn, neither for these deliveries nor for waiting ones.
             shared.stopping.cancel();
             pulled.await?
         }
-        woken = &mut pulled => woken?,
+        deliveries = &mut pulled => deliveries?,
     };
-    if woken.is_empty() {
+    if deliveries.is_empty() {
         return Ok(());
     }
-    let followed = woken.iter().any(|delivery| delivery.followed);
+    let followed = deliveries.iter().any(|delivery| delivery.followed);
     // Starts the first lane before the second pull, so that it does not wait for it.
-    begin(shared, tasks, vec![first], woken);
+    start_lanes(shared, tasks, vec![first], deliveries);
     if !followed || stop.is_cancelled() {
         return Ok(());
     }
-    let more = permits.available_permits().min(PULL_MAX);
+    let more = permits.available_permits().min(MAX_PULL);
     let free: Vec<_> = (0..more).map_while(|_| Arc::clone(permits).try_acquire_owned().ok()).collect();
     if !free.is_empty() {
         let more = shared.queue().pull(free.len(), Duration::ZERO).await?;
-        begin(shared, tasks, free, more);
+        start_lanes(shared, tasks, free, more);
     }
     Ok(())
 }
 
 /// Starts the lanes of these deliveries, each with one permit. A delivery to a lane that runs already takes no permit.
-fn begin(shared: &Arc<Shared>, tasks: &Tasks, mut free: Vec<OwnedSemaphorePermit>, deliveries: Vec<Delivery>) {
+fn start_lanes(
+    shared: &Arc<WorkerState>,
+    tasks: &Tasks,
+    mut free: Vec<OwnedSemaphorePermit>,
+    deliveries: Vec<Delivery>,
+) {
     for delivery in deliveries {
         let session_id = delivery.message.session_id.clone();
         match shared.lanes.offer(delivery) {
-            Offer::Joined(message) => cancelling::obey(shared, &message),
+            Offer::Joined(message) => cancellation::cancel_if_commanded(shared, &message),
             Offer::Start => {
                 let Some(permit) = free.pop() else { break };
                 let shared = Arc::clone(shared);
                 tasks.spawn("lane", OnPanic::Log, async move {
-                    let _driven = Driven { lanes: &shared.lanes, session_id: &session_id };
+                    let _remove_on_panic = RemoveOnPanic { lanes: &shared.lanes, session_id: &session_id };
                     Box::pin(lane::drive(&shared, &session_id)).await;
                     drop(permit);
                 });
@@ -216,7 +221,7 @@ fn begin(shared: &Arc<Shared>, tasks: &Tasks, mut free: Vec<OwnedSemaphorePermit
     }
 }
 
-async fn drain(shared: &Arc<Shared>, tasks: &Tasks, limit: Duration) {
+async fn drain(shared: &Arc<WorkerState>, tasks: &Tasks, limit: Duration) {
     shared.stopping.cancel();
     let lanes = shared.lanes.len();
     if lanes > 0 {

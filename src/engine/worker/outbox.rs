@@ -1,7 +1,7 @@
 //! Publishes the outbox of a committed turn.
 
-use super::Shared;
-use super::intake::{self, Unfit};
+use super::WorkerState;
+use super::intake::{self, RejectedJob};
 use super::stop::Stop;
 use std::sync::Arc;
 use storage::queue::{Message, QueueError};
@@ -10,7 +10,7 @@ use types::event::OutEvent;
 
 /// Publishes the outbox of the turn that processed `message`. The events keep their ids when it is published again.
 /// Events that exceed the queue's size limit are skipped and listed in one dead letter that carries the turn's message.
-pub(super) async fn publish(shared: &Shared, message: &Message, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
+pub(super) async fn publish(shared: &WorkerState, message: &Message, outbox: Arc<[OutEvent]>) -> Result<(), Stop> {
     if outbox.is_empty() {
         return Ok(());
     }
@@ -21,7 +21,7 @@ pub(super) async fn publish(shared: &Shared, message: &Message, outbox: Arc<[Out
 }
 
 /// Publishes the events one by one. The commit has checked their sizes, so the queue's limit was lowered since then.
-async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEvent]) -> Result<(), Stop> {
+async fn publish_what_fits(shared: &WorkerState, message: &Message, outbox: &[OutEvent]) -> Result<(), Stop> {
     let mut refused = Vec::new();
     for event in outbox {
         match shared.queue().emit([event.clone()].into()).await {
@@ -41,6 +41,6 @@ async fn publish_what_fits(shared: &Shared, message: &Message, outbox: &[OutEven
         refused.join(", ")
     );
     let job_id = message.job().map_or_else(|_| message.job_id(), |job| job.job_id);
-    let unfit = Unfit { cause: Cause::Attempts, reason, job_id: Some(job_id), attempts: 1 };
-    Ok(intake::bury(shared, message, unfit).await?)
+    let rejected = RejectedJob { cause: Cause::Attempts, reason, job_id: Some(job_id), attempts: 1 };
+    Ok(intake::dead_letter(shared, message, rejected).await?)
 }

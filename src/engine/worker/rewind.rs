@@ -4,7 +4,7 @@
 
 use super::outbox::publish;
 use super::stop::Stop;
-use super::{Shared, intake};
+use super::{WorkerState, intake};
 use base::metrics::metrics;
 use storage::queue::{Message, StreamState};
 use storage::store::records::{Rewind, SessionQuery};
@@ -14,9 +14,9 @@ use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// Number of sessions that are compared with the stream when a worker starts.
-const COMPARED: usize = 20;
+const COMPARED_SESSIONS: usize = 20;
 
-/// The result of [`standing`].
+/// The result of [`check_standing`].
 pub(super) enum Standing {
     /// The message was processed, and the outbox of its turn is published.
     Handled,
@@ -25,7 +25,7 @@ pub(super) enum Standing {
 }
 
 /// Finds out whether the session has processed `wake`, the message of `job`.
-pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Result<Standing, Stop> {
+pub(super) async fn check_standing(shared: &WorkerState, wake: &Message, job: &Job) -> Result<Standing, Stop> {
     let Some(session) = shared.store().session(&wake.session_id).await? else {
         return Err(Stop::Infrastructure(format!(
             "session `{}` was deleted while its message was processed",
@@ -59,7 +59,7 @@ pub(super) async fn standing(shared: &Shared, wake: &Message, job: &Job) -> Resu
 }
 
 /// Logs and counts that the position of a session was set back for `wake`.
-pub(super) fn tell(wake: &Message, stream: Timestamp, found: &Rewind) {
+pub(super) fn log_rewind(wake: &Message, stream: Timestamp, found: &Rewind) {
     let cause = if found.stream.is_none_or(|known| known == stream) { "tail" } else { "stream" };
     warn!(
         session_id = wake.session_id,
@@ -97,7 +97,12 @@ pub(super) fn is_repeat(session: &Session, message: &Message, job: &Job) -> bool
 }
 
 /// The sequence after which the lane's new messages start, at most that of `wake`.
-async fn last_handled(shared: &Shared, session: &Session, stream: &StreamState, wake: &Message) -> Result<u64, Stop> {
+async fn last_handled(
+    shared: &WorkerState,
+    session: &Session,
+    stream: &StreamState,
+    wake: &Message,
+) -> Result<u64, Stop> {
     let mut after = 0;
     while let Some(message) = shared.queue().next_in_lane(&wake.session_id, after, wake.seq).await?
         && message.seq < wake.seq
@@ -109,8 +114,8 @@ async fn last_handled(shared: &Shared, session: &Session, stream: &StreamState, 
 }
 
 /// Compares the stream with the sessions that changed last, and logs a difference.
-pub(super) async fn compare(shared: &Shared) {
-    let query = SessionQuery { limit: COMPARED, ..SessionQuery::default() };
+pub(super) async fn compare(shared: &WorkerState) {
+    let query = SessionQuery { limit: COMPARED_SESSIONS, ..SessionQuery::default() };
     let (stream, sessions) = futures::join!(shared.queue().stream(), shared.store().sessions(query));
     match (stream, sessions) {
         (Ok(stream), Ok(sessions)) => {

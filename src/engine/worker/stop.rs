@@ -1,7 +1,7 @@
 //! The reasons for which a worker leaves a lane with unfinished jobs, and the delay until the queue redelivers these
 //! jobs.
 
-use super::Shared;
+use super::WorkerState;
 use crate::execution::TurnError;
 use base::metrics::metrics;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tracing::{debug, error, warn};
 use types::timestamp::Timestamp;
 
 /// Redelivery delay while queue or store are unreachable.
-const AWAY: Duration = Duration::from_secs(1);
+const UNREACHABLE_DELAY: Duration = Duration::from_secs(1);
 /// Time after the end of another worker's lease at which the lane is tried again.
-const AFTER_LEASE: Duration = Duration::from_millis(20);
+const LEASE_EXPIRY_MARGIN: Duration = Duration::from_millis(20);
 /// Redelivery delay of a failed job whose error names no delay.
-const FAILED: Duration = Duration::from_secs(5);
+const FAILURE_DELAY: Duration = Duration::from_secs(5);
 /// Redelivery delay of a run that waits for room in the lane of its session.
-const NO_ROOM: Duration = Duration::from_secs(5);
-/// Bounds of the redelivery delay of a job that queue or store refuse; see [`refused_for`].
-const FIRST_REFUSED: Duration = Duration::from_secs(1);
-const LAST_REFUSED: Duration = Duration::from_secs(300);
+const NO_ROOM_DELAY: Duration = Duration::from_secs(5);
+/// Bounds of the redelivery delay of a job that queue or store refuse; see [`refused_delay`].
+const MIN_REFUSED_DELAY: Duration = Duration::from_secs(1);
+const MAX_REFUSED_DELAY: Duration = Duration::from_secs(300);
 
 /// The reason for which a worker leaves a lane with unfinished jobs.
 pub(super) enum Stop {
@@ -35,7 +35,7 @@ pub(super) enum Stop {
     /// The worker is stopping.
     Stopping,
     /// The job's model occupies all places that it may have. The job is retried after the delay.
-    Crowded(Duration),
+    ModelSaturated(Duration),
     /// This version of Turnwheel cannot read the session or a document that it needs. Another worker may be able to.
     Unreadable(String),
     /// Queue or store refuse the session or its job, and a retry would be refused too.
@@ -68,25 +68,25 @@ impl From<QueueError> for Stop {
 
 impl Stop {
     /// The reason for which even the abandoning of a turn failed.
-    pub(super) fn not_given_up(error: TurnError) -> Self {
+    pub(super) fn from_give_up_error(error: TurnError) -> Self {
         match error {
             TurnError::Infrastructure(problem) => Self::Infrastructure(problem),
             TurnError::Lost => Self::Lost,
             TurnError::NoRoom(problem) => Self::NoRoom(problem),
             TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem) => {
-                Self::Failed(problem, FAILED)
+                Self::Failed(problem, FAILURE_DELAY)
             }
-            error @ TurnError::Cancelled => Self::Failed(error.to_string(), FAILED),
+            error @ TurnError::Cancelled => Self::Failed(error.to_string(), FAILURE_DELAY),
         }
     }
 }
 
 /// Ends the lane and releases its waiting deliveries, to be redelivered after the delay that `stop` calls for.
-pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
+pub(super) async fn leave_lane(shared: &WorkerState, session_id: &str, stop: Stop) {
     let delay = match stop {
         Stop::Infrastructure(problem) => {
-            shared.health.failed(&problem);
-            AWAY
+            shared.health.report_failure(&problem);
+            UNREACHABLE_DELAY
         }
         Stop::Failed(problem, delay) => {
             error!(
@@ -95,14 +95,14 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
             );
             delay
         }
-        Stop::Busy(until) => patience(shared.clock().now(), until, shared.ack_wait),
+        Stop::Busy(until) => busy_delay(shared.clock().now(), until, shared.ack_wait),
         // The lease holder sees the waiting messages before it releases the lane.
         Stop::Lost => {
             metrics().lease_losses.inc();
             shared.ack_wait / 2
         }
         Stop::Stopping => Duration::ZERO,
-        Stop::Crowded(delay) => {
+        Stop::ModelSaturated(delay) => {
             metrics().crowded.inc();
             delay
         }
@@ -118,7 +118,7 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         }
         Stop::Refused(problem) => {
             metrics().refused.inc();
-            let delay = refused_for(shared.lanes.oldest(session_id), shared.clock().now());
+            let delay = refused_delay(shared.lanes.oldest_waiting(session_id), shared.clock().now());
             error!(
                 session_id,
                 delay_ms = delay.as_millis(),
@@ -129,14 +129,14 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
         Stop::NoRoom(problem) => {
             warn!(
                 session_id,
-                delay_ms = NO_ROOM.as_millis(),
+                delay_ms = NO_ROOM_DELAY.as_millis(),
                 "cannot end the run yet, retrying after the delay: {problem}"
             );
-            NO_ROOM
+            NO_ROOM_DELAY
         }
-        Stop::OtherStream => AFTER_LEASE,
+        Stop::OtherStream => LEASE_EXPIRY_MARGIN,
     };
-    for token in shared.lanes.end(session_id) {
+    for token in shared.lanes.remove(session_id) {
         if let Err(error) = shared.queue().nak(&token, delay).await {
             debug!("nak failed; the message will be redelivered after the ack wait: {error}");
         }
@@ -146,13 +146,13 @@ pub(super) async fn leave(shared: &Shared, session_id: &str, stop: Stop) {
 /// The delay before a lane that another worker holds is tried again. A live lease holder sees the waiting messages
 /// before it releases the lane. The lease of a dead one expires, and its lane should not wait much longer than that.
 /// The bounds allow for a difference between the clocks of worker and store.
-fn patience(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
-    (now.until(until) + AFTER_LEASE).clamp(ack_wait / 40, ack_wait / 2)
+fn busy_delay(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration {
+    (now.until(until) + LEASE_EXPIRY_MARGIN).clamp(ack_wait / 40, ack_wait / 2)
 }
 
 /// The redelivery delay of a refused job: its age, which doubles the delay each time.
-fn refused_for(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
-    published_at.map_or(FIRST_REFUSED, |at| at.until(now)).clamp(FIRST_REFUSED, LAST_REFUSED)
+fn refused_delay(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    published_at.map_or(MIN_REFUSED_DELAY, |at| at.until(now)).clamp(MIN_REFUSED_DELAY, MAX_REFUSED_DELAY)
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     fn a_lane_is_asked_for_again_when_its_lease_ends_but_neither_at_once_nor_late() {
         let wait = |left: i64| {
             let (now, until) = (Timestamp::from_millis(100_000), Timestamp::from_millis(100_000 + left));
-            patience(now, until, Duration::from_secs(6)).as_millis()
+            busy_delay(now, until, Duration::from_secs(6)).as_millis()
         };
         assert_eq!(wait(1_000), 1_020, "retried right after the lease of a dead holder expires");
         assert_eq!(wait(5_900), 3_000, "retried in the middle of a lease that was just renewed");
@@ -174,12 +174,12 @@ mod tests {
     fn a_job_that_is_refused_is_tried_less_and_less_often() {
         let (mut now, mut delays) = (10_000, Vec::new());
         for _ in 0..12 {
-            let delay = refused_for(Some(Timestamp::from_millis(10_000)), Timestamp::from_millis(now));
+            let delay = refused_delay(Some(Timestamp::from_millis(10_000)), Timestamp::from_millis(now));
             delays.push(delay.as_secs());
             now += i64::try_from(delay.as_millis()).unwrap();
         }
         assert_eq!(delays, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
-        let ahead = refused_for(Some(Timestamp::from_millis(99)), Timestamp::from_millis(0));
-        assert_eq!(ahead, FIRST_REFUSED, "the stream's clock may be ahead");
+        let ahead = refused_delay(Some(Timestamp::from_millis(99)), Timestamp::from_millis(0));
+        assert_eq!(ahead, MIN_REFUSED_DELAY, "the stream's clock may be ahead");
     }
 }

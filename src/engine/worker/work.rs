@@ -79,7 +79,7 @@ impl Subject {
 }
 
 /// The log line of a committed turn or run. Built before the commit, because the commit consumes the change.
-pub(super) struct Line {
+pub(super) struct LogLine {
     turn: TurnLine,
     run: Option<RunStatus>,
 }
@@ -97,9 +97,9 @@ struct TurnLine {
     attempt: u32,
 }
 
-impl Line {
+impl LogLine {
     /// The line for this change; `None` if the log level is above INFO.
-    pub(super) fn of(change: &Change) -> Option<Self> {
+    pub(super) fn from_change(change: &Change) -> Option<Self> {
         if !enabled!(Level::INFO) {
             return None;
         }

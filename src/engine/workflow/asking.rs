@@ -84,7 +84,7 @@ pub(crate) fn choice<'c>(choices: &'c [String], answer: &str) -> Option<&'c str>
 
 /// The user's answer to a question of an earlier turn.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct UserAnswer {
     /// Key of the question in the flow's journal.
     pub(crate) key: String,
     pub(crate) question: Question,
@@ -92,9 +92,9 @@ pub(crate) struct Reply {
 }
 
 /// Who receives a flow's questions.
-enum Hearer {
+enum Recipient {
     /// The session's user, with their answer if an earlier turn has asked.
-    User(Option<Reply>),
+    User(Option<UserAnswer>),
     /// The flow belongs to no conversation.
     Nobody,
     /// The flow is only replayed for a timeline.
@@ -102,7 +102,7 @@ enum Hearer {
 }
 
 #[derive(Default)]
-struct State {
+struct AskingState {
     /// Number of questions asked so far, by part of the journal.
     counts: HashMap<String, u32>,
     /// Keys of the questions that wait for an answer.
@@ -115,13 +115,13 @@ struct State {
 
 /// Questions of one flow or run in one turn.
 pub struct Asking {
-    hearer: Hearer,
-    state: Mutex<State>,
+    recipient: Recipient,
+    state: Mutex<AskingState>,
     asked: Notify,
 }
 
 /// State of a question.
-pub(crate) enum Heard {
+pub(crate) enum QuestionState {
     /// The question has an answer, from this turn or an earlier one. [`Asking::answer`] returns it.
     Answered,
     /// The question waits for an answer. True if it is the one that is put to the user.
@@ -132,30 +132,30 @@ pub(crate) enum Heard {
 
 impl Asking {
     /// For a flow of a session's turn, with the user's answer if an earlier turn has asked.
-    pub(crate) fn user(reply: Option<Reply>) -> Self {
-        Self::of(Hearer::User(reply))
+    pub(crate) fn for_user(reply: Option<UserAnswer>) -> Self {
+        Self::new(Recipient::User(reply))
     }
 
     /// For a run that belongs to no conversation.
-    pub fn nobody() -> Self {
-        Self::of(Hearer::Nobody)
+    pub fn without_user() -> Self {
+        Self::new(Recipient::Nobody)
     }
 
     /// For a run that is only replayed for a timeline.
-    pub(crate) fn onlooker() -> Self {
-        Self::of(Hearer::Onlooker)
+    pub(crate) fn for_replay() -> Self {
+        Self::new(Recipient::Onlooker)
     }
 
-    fn of(hearer: Hearer) -> Self {
-        Self { hearer, state: Mutex::default(), asked: Notify::new() }
+    fn new(recipient: Recipient) -> Self {
+        Self { recipient, state: Mutex::default(), asked: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AskingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the key of the next question in this part of the journal.
-    pub(crate) fn next(&self, journal: &Journal) -> String {
+    pub(crate) fn next_key(&self, journal: &Journal) -> String {
         let mut state = self.state();
         let count = state.counts.entry(journal.full_key("")).or_default();
         *count += 1;
@@ -163,29 +163,34 @@ impl Asking {
     }
 
     /// Returns the state of a question. A question without an answer is registered as waiting.
-    pub(crate) fn hear(&self, journal: &Journal, key: &str, question: &Question) -> Result<Heard, JournalError> {
+    pub(crate) fn resolve(
+        &self,
+        journal: &Journal,
+        key: &str,
+        question: &Question,
+    ) -> Result<QuestionState, JournalError> {
         let full_key = journal.full_key(key);
         if let Some(reply) = self.reply(&full_key) {
             if reply.question.text != question.text {
                 return Err(changed(journal, full_key, (&reply.question, question)));
             }
             self.state().answered = true;
-            return Ok(Heard::Answered);
+            return Ok(QuestionState::Answered);
         }
         if journal.is_recorded(key) {
-            return Ok(Heard::Answered);
+            return Ok(QuestionState::Answered);
         }
-        match self.hearer {
-            Hearer::Nobody => Ok(Heard::Nobody),
-            Hearer::Onlooker => Err(JournalError::Lost),
-            Hearer::User(_) => Ok(Heard::Waits(self.wait(full_key, question))),
+        match self.recipient {
+            Recipient::Nobody => Ok(QuestionState::Nobody),
+            Recipient::Onlooker => Err(JournalError::Lost),
+            Recipient::User(_) => Ok(QuestionState::Waits(self.wait(full_key, question))),
         }
     }
 
-    fn reply(&self, full_key: &str) -> Option<&Reply> {
-        match &self.hearer {
-            Hearer::User(reply) => reply.as_ref().filter(|reply| reply.key == full_key),
-            Hearer::Nobody | Hearer::Onlooker => None,
+    fn reply(&self, full_key: &str) -> Option<&UserAnswer> {
+        match &self.recipient {
+            Recipient::User(reply) => reply.as_ref().filter(|reply| reply.key == full_key),
+            Recipient::Nobody | Recipient::Onlooker => None,
         }
     }
 
@@ -223,21 +228,21 @@ impl Asking {
     /// Asks a question and returns the answer, or `None` if the flow belongs to no conversation. Does not return
     /// while the question waits for an answer.
     pub(crate) async fn ask(&self, journal: &Journal, question: Question) -> Result<Option<String>, JournalError> {
-        let key = self.next(journal);
-        match self.hear(journal, &key, &question)? {
-            Heard::Answered => self.answer(journal, &key, &question).await.map(Some),
-            Heard::Waits(_) => pending().await,
-            Heard::Nobody => Ok(None),
+        let key = self.next_key(journal);
+        match self.resolve(journal, &key, &question)? {
+            QuestionState::Answered => self.answer(journal, &key, &question).await.map(Some),
+            QuestionState::Waits(_) => pending().await,
+            QuestionState::Nobody => Ok(None),
         }
     }
 
     /// Waits until a question waits for its answer and no more than `outer` steps of `journal` are in flight. `outer`
     /// is the number of steps that were in flight before the flow started.
-    pub(crate) async fn left(&self, journal: &Journal, outer: usize) {
+    pub(crate) async fn wait_until_suspended(&self, journal: &Journal, outer: usize) {
         while self.state().asked.is_none() {
             self.asked.notified().await;
         }
-        journal.idle(outer).await;
+        journal.wait_idle(outer).await;
     }
 
     /// Returns the question that is put to the user, with its key.
@@ -253,9 +258,9 @@ impl Asking {
 
     /// Fails if the flow has not repeated the question that the user has answered, which means that the flow's code
     /// has changed.
-    pub(crate) fn check(&self, journal: &Journal) -> Result<(), JournalError> {
-        match &self.hearer {
-            Hearer::User(Some(reply)) if !self.state().answered => {
+    pub(crate) fn check_answered(&self, journal: &Journal) -> Result<(), JournalError> {
+        match &self.recipient {
+            Recipient::User(Some(reply)) if !self.state().answered => {
                 Err(changed(journal, reply.key.clone(), (&reply.question, &Question::new(""))))
             }
             _ => Ok(()),

@@ -27,7 +27,7 @@ pub trait IntoFlow<Shape> {
 }
 
 /// A flow made from a function, with the schema of its params.
-pub struct Typed<F, Shape> {
+pub struct FunctionFlow<F, Shape> {
     function: F,
     schema: Option<Value>,
     shape: PhantomData<fn() -> Shape>,
@@ -47,10 +47,10 @@ where
     Fut: Future<Output = Result<String, E>> + Send + 'static,
     E: Into<FlowError> + 'static,
 {
-    type Flow = Typed<F, (FlowContext,)>;
+    type Flow = FunctionFlow<F, (FlowContext,)>;
 
     fn into_flow(self) -> Self::Flow {
-        Typed { function: self, schema: None, shape: PhantomData }
+        FunctionFlow { function: self, schema: None, shape: PhantomData }
     }
 }
 
@@ -61,15 +61,15 @@ where
     P: DeserializeOwned + JsonSchema + Send + 'static,
     E: Into<FlowError> + 'static,
 {
-    type Flow = Typed<F, (P, FlowContext)>;
+    type Flow = FunctionFlow<F, (P, FlowContext)>;
 
     fn into_flow(self) -> Self::Flow {
-        Typed { function: self, schema: Some(schema_of::<P>()), shape: PhantomData }
+        FunctionFlow { function: self, schema: Some(schema_of::<P>()), shape: PhantomData }
     }
 }
 
 #[async_trait]
-impl<F, Fut, E> Flow for Typed<F, (FlowContext,)>
+impl<F, Fut, E> Flow for FunctionFlow<F, (FlowContext,)>
 where
     F: Fn(FlowContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<String, E>> + Send + 'static,
@@ -81,7 +81,7 @@ where
 }
 
 #[async_trait]
-impl<F, P, Fut, E> Flow for Typed<F, (P, FlowContext)>
+impl<F, P, Fut, E> Flow for FunctionFlow<F, (P, FlowContext)>
 where
     F: Fn(P, FlowContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<String, E>> + Send + 'static,

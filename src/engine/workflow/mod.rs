@@ -2,8 +2,8 @@
 //!
 //! A [`Flow`] is a Rust function that takes over a turn and returns the final text for the user. [`Flows`] is the
 //! registry of flows by id, and [`function`] makes flows from async functions. If a FLOW action names no registered
-//! flow, it names a workflow: [`orchestration`] executes workflows, and [`dynamic`](orchestration::dynamic) those whose plan a model makes.
-//! [`asking`] implements questions to the user.
+//! flow, it names a workflow: [`orchestration`] executes workflows, and [`dynamic`](orchestration::dynamic) those whose
+//! plan a model makes. [`asking`] implements questions to the user.
 
 pub mod asking;
 pub mod function;
@@ -20,9 +20,9 @@ use asking::Asking;
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use orchestration::failure::Failure;
-use orchestration::function::RETURNED;
-use orchestration::part::Part;
-use orchestration::stage::FAILED;
+use orchestration::function::OUTPUT_KEY;
+use orchestration::stage::FAILED_KEY;
+use orchestration::stage_context::StageContext;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -77,7 +77,7 @@ impl From<&str> for FlowError {
 #[async_trait]
 pub(crate) trait Listener: Send + Sync {
     /// Publishes the pieces of the answer in the step `step`. Returns at the end of the answer.
-    async fn hear(&self, step: &str, pieces: Deltas);
+    async fn publish_pieces(&self, step: &str, pieces: Deltas);
 }
 
 /// Input of a flow, and its access to the journal, the model and the user.
@@ -106,7 +106,7 @@ pub(crate) enum Asker {
     /// The user of the flow's turn.
     Turn(Arc<Asking>),
     /// The workflow run of which the flow is a stage.
-    Stage(Part),
+    Stage(StageContext),
 }
 
 impl FlowContext {
@@ -150,7 +150,7 @@ impl FlowContext {
         }
         let answer = match &self.asker {
             Asker::Turn(asking) => asking.ask(&self.journal, question).await?,
-            Asker::Stage(part) => part.question(&self.journal, question).await?,
+            Asker::Stage(context) => context.question(&self.journal, question).await?,
         };
         answer.ok_or(FlowError::Nobody)
     }
@@ -189,11 +189,11 @@ impl FlowContext {
         let key = &own_key(key);
         self.asks()?;
         let input = (instruction, text);
-        let asking = recorded::say_last(&self.journal, key, model, &input, question, |_| false);
+        let asking = recorded::stream_last(&self.journal, key, model, &input, question, |_| false);
         // The last chunks may still be in flight when the answer is complete, so the flow counts as busy until they
         // are out.
-        let _busy = self.journal.busy();
-        match tokio::join!(asking, self.listener.hear(key, pieces)).0 {
+        let _busy = self.journal.enter();
+        match tokio::join!(asking, self.listener.publish_pieces(key, pieces)).0 {
             Ok(stepped) => self.asked(key).map(|()| stepped.output),
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(error)) => Err(FlowError::Model(error)),
@@ -203,7 +203,7 @@ impl FlowContext {
     /// Counts a model call against the limits of the workflow run of which the flow is a stage.
     fn asks(&self) -> Result<(), FlowError> {
         match &self.asker {
-            Asker::Stage(part) => part.model_call().map_err(limit),
+            Asker::Stage(context) => context.count_model_call().map_err(limit),
             Asker::Turn(_) => Ok(()),
         }
     }
@@ -212,7 +212,7 @@ impl FlowContext {
     fn asked(&self, key: &str) -> Result<(), FlowError> {
         let used = self.journal.record_of(key).and_then(|step| step.tokens).unwrap_or_default();
         match &self.asker {
-            Asker::Stage(part) => part.tokens(used).map_err(limit),
+            Asker::Stage(context) => context.count_tokens(used).map_err(limit),
             Asker::Turn(_) => Ok(()),
         }
     }
@@ -228,7 +228,7 @@ fn limit(failure: Failure) -> FlowError {
 /// Journal key of a flow's step. A key that the engine itself uses in the flow's part of the journal gets a prefix.
 fn own_key(key: &str) -> Cow<'_, str> {
     let is_taken =
-        [FAILED, RETURNED].contains(&key) || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
+        [FAILED_KEY, OUTPUT_KEY].contains(&key) || key.strip_prefix("ask[").is_some_and(|rest| rest.ends_with(']'));
     if is_taken { format!("own/{key}").into() } else { key.into() }
 }
 

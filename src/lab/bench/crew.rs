@@ -15,7 +15,7 @@ use cluster::nats::NatsQueue;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::budget::Budgets;
 use engine::execution::Services;
-use engine::execution::shown::ShownPlans;
+use engine::execution::prompt_view::PlanTextCache;
 use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::Library;
 use engine::model::Models;
@@ -185,7 +185,7 @@ fn services(
         store,
         models,
         prompts: Prompts::new(None),
-        shown: ShownPlans::default(),
+        plan_texts: PlanTextCache::default(),
         http: HttpCaller::new(SecretFill::none(), &settings.http.allow_private)?,
         tools: agent::tools(duty.actions),
         flows: Flows::builtin(),

@@ -9,7 +9,7 @@ use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::budget::Budgets;
 use engine::execution::Services;
-use engine::execution::shown::ShownPlans;
+use engine::execution::prompt_view::PlanTextCache;
 use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::Library;
 use engine::model::Models;
@@ -75,7 +75,7 @@ impl Kit {
             store,
             models: self.models.clone(),
             prompts: Prompts::new(None),
-            shown: ShownPlans::default(),
+            plan_texts: PlanTextCache::default(),
             http: self.http.clone(),
             tools: Tools::default(),
             flows: Flows::builtin().with("broken", Broken).with("asks", asks),

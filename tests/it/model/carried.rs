@@ -128,7 +128,7 @@ async fn reasoning_that_a_server_misses_in_the_answer_of_another_model_is_sent_e
         Some(if has { Answer::Content("后天".into()) } else { missing("reasoning_content") })
     });
     let reply = ModelReply {
-        tool_calls: vec![engine::model::ToolCall::new("c1", "eta", "{}")],
+        tool_calls: vec![engine::model::ModelToolCall::new("c1", "eta", "{}")],
         ..ModelReply::text("", "another")
     };
     let model = model(&server);

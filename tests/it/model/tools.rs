@@ -3,7 +3,7 @@
 use super::{KEY, model, model_of, request, settings};
 use crate::support::model_server::{Answer, ModelServer, PLAIN};
 use base::config;
-use engine::model::{PromptMessage, ToolCall, ToolSpec};
+use engine::model::{ModelToolCall, PromptMessage, ToolSpec};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ async fn tools_are_offered_called_and_answered_in_the_form_of_the_protocol() {
     let model = model(&server);
     let reply = model.complete(request(false).with_tools(tools.clone())).await.unwrap();
     assert_eq!((reply.content.as_str(), reply.tokens.completion), ("", 7));
-    let call = |id: &str, name: &str, arguments: &str| ToolCall::new(id, name, arguments);
+    let call = |id: &str, name: &str, arguments: &str| ModelToolCall::new(id, name, arguments);
     assert_eq!(reply.tool_calls, [call("call-0-0", "eta", r#"{"order_id":"A1"}"#), call("call-0-1", "现在", "{}")]);
 
     let mut messages = request(false).messages.to_vec();

@@ -10,7 +10,7 @@ use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::budget::Budgets;
 use engine::execution::Services;
-use engine::execution::shown::ShownPlans;
+use engine::execution::prompt_view::PlanTextCache;
 use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::Library;
 use engine::model::Models;
@@ -127,7 +127,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             models: Models::from_settings(&self.settings, |_| None).unwrap(),
             prompts: Prompts::new(None),
-            shown: ShownPlans::default(),
+            plan_texts: PlanTextCache::default(),
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: self.tools.clone(),
             flows: self.flows.clone(),

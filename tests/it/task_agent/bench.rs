@@ -16,7 +16,7 @@ use engine::journal::{Guard, Journal};
 use engine::model::Models;
 use engine::workflow::Flows;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
-use engine::workflow::orchestration::pinned::{Definitions, PinError, Pinned};
+use engine::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use engine::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
 use serde_json::{Value, json};
 use std::future::Future;
@@ -129,15 +129,15 @@ impl Bench {
         let journal =
             Journal::open((Arc::clone(&self.store), Clock::system()), turn, (self.epoch, Guard::always()), true)
                 .await?;
-        let pinned = Pinned::resolve(self, &Flows::builtin(), "case").await.unwrap();
+        let resolved = ResolvedDefinitions::resolve(self, &Flows::builtin(), "case").await.unwrap();
         let services = RunServices {
             models: self.models.clone(),
             http: HttpCaller::new(SecretFill::none(), &["*".to_owned()]).unwrap(),
             tools: self.tools.clone(),
         };
-        let limits = Limits::of(&Settings::default().workflow, &self.limits);
-        let means = (services, Arc::clone(&self.events) as Arc<dyn EventSink>, limits);
-        Box::pin(execute(RunStart::new("r1", pinned, input, journal, means))).await
+        let limits = Limits::resolve(&Settings::default().workflow, &self.limits);
+        let environment = (services, Arc::clone(&self.events) as Arc<dyn EventSink>, limits);
+        Box::pin(execute(RunStart::new("r1", resolved, input, journal, environment))).await
     }
 
     /// The agent's steps by key, those of one iteration in order.
@@ -150,7 +150,7 @@ impl Bench {
 
 #[async_trait]
 impl Definitions for Bench {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
         let stage = Stage {
             id: "work".into(),
             runnable: Target::Reference(self.agent.id().to_owned()),
@@ -168,15 +168,15 @@ impl Definitions for Bench {
         Ok((id == "case").then(|| Arc::new(record)))
     }
 
-    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
         self.workflow(id).await
     }
 
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
         Ok((id == self.agent.id()).then(|| Arc::clone(&self.agent)))
     }
 
-    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
         self.agent(id).await
     }
 }

@@ -17,7 +17,7 @@
 mod quotation;
 pub mod rule;
 
-use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ToolCall};
+use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ModelToolCall};
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
 use quotation::quotation;
@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use types::action::{Action, ActionKind};
 
 /// The name that the model reports.
-pub const NAME: &str = "offline";
+pub const OFFLINE_NAME: &str = "offline";
 
 /// Number of pieces of a streamed answer.
-const PIECES: usize = 4;
+const STREAMED_PIECES: usize = 4;
 
 /// The deterministic rule model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ impl Offline {
 #[async_trait]
 impl Model for Offline {
     async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
-        let refused = |problem: String| ModelError::Refused { model: NAME.into(), problem };
+        let refused = |problem: String| ModelError::Refused { model: OFFLINE_NAME.into(), problem };
         let task = request.facts.agent.as_ref().is_some_and(|agent| agent.is_task_agent());
         let content = match request.schema.as_ref().map(|schema| schema.name.as_ref()) {
             None if task => return serve(&request).map_err(refused),
@@ -65,13 +65,13 @@ impl Model for Offline {
                 )));
             }
         };
-        Ok(ModelReply::text(content, NAME))
+        Ok(ModelReply::text(content, OFFLINE_NAME))
     }
 
     async fn stream(&self, request: ModelRequest, deltas: DeltaSink) -> Result<ModelReply, ModelError> {
         let reply = self.complete(request).await?;
         let chars: Vec<char> = reply.content.chars().collect();
-        for piece in chars.chunks(chars.len().div_ceil(PIECES).max(1)) {
+        for piece in chars.chunks(chars.len().div_ceil(STREAMED_PIECES).max(1)) {
             deltas.send(&piece.iter().collect::<String>());
             // Lets the reader receive the pieces one by one.
             tokio::task::yield_now().await;
@@ -83,10 +83,10 @@ impl Model for Offline {
 /// The answer of a task agent, by its rules.
 fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
     let Some((number, rule, groups)) = find(&request.facts)? else {
-        return Ok(ModelReply::text(echo(request), NAME));
+        return Ok(ModelReply::text(echo(request), OFFLINE_NAME));
     };
     let mut decision = rule.decision(number, &request.facts, &groups)?;
-    let mut reply = ModelReply::text(decision["response"].as_str().unwrap_or_default(), NAME);
+    let mut reply = ModelReply::text(decision["response"].as_str().unwrap_or_default(), OFFLINE_NAME);
     if !decision["action"].is_null() {
         let action: Action = serde_json::from_value(decision["action"].take())
             .map_err(|error| format!("rule {number}: `action`: {error}"))?;
@@ -97,7 +97,7 @@ fn serve(request: &ModelRequest) -> Result<ModelReply, String> {
             ));
         }
         let id = format!("call_{}", request.messages.len());
-        reply.tool_calls.push(ToolCall::new(id, action.target, json!(action.params).to_string()));
+        reply.tool_calls.push(ModelToolCall::new(id, action.target, json!(action.params).to_string()));
     } else if decision["response"].is_null() {
         match &decision["output"] {
             Value::Null => return Err(format!("rule {number} has neither `response` nor `action`; give it one")),
@@ -393,7 +393,7 @@ mod tests {
         let model = Offline::new();
         let (reply, pieces) = tokio::join!(model.stream(request, sink), read);
         assert_eq!(pieces.concat(), reply.unwrap().content);
-        assert!((2..=PIECES).contains(&pieces.len()), "{pieces:?}");
+        assert!((2..=STREAMED_PIECES).contains(&pieces.len()), "{pieces:?}");
     }
 
     async fn ask(schema: Option<&'static str>, facts: Facts) -> Result<ModelReply, ModelError> {

@@ -4,19 +4,19 @@
 //! Other servers give every call the index 0, repeat `id` and `name` in every piece, or omit one or both.
 
 use super::reply::{CallPart, grow};
-use crate::model::ToolCall;
+use crate::model::ModelToolCall;
 use serde_json::Value;
 
 /// The tool calls of one streamed answer, as far as they have arrived.
 #[derive(Default)]
-pub(super) struct Calls(Vec<Begun>);
+pub(super) struct StreamedCalls(Vec<PartialCall>);
 
-struct Begun {
+struct PartialCall {
     index: Option<u64>,
-    call: ToolCall,
+    call: ModelToolCall,
 }
 
-impl Calls {
+impl StreamedCalls {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -32,10 +32,10 @@ impl Calls {
         }
         let found = self.candidate(part.index, &id).filter(|at| !self.0[*at].begins_anew(&id, &name, &arguments));
         let at = found.unwrap_or_else(|| {
-            self.0.push(Begun { index: part.index, call: ToolCall::new("", "", "") });
+            self.0.push(PartialCall { index: part.index, call: ModelToolCall::new("", "", "") });
             self.0.len() - 1
         });
-        let Begun { call, .. } = &mut self.0[at];
+        let PartialCall { call, .. } = &mut self.0[at];
         // Some servers repeat both in every piece.
         if call.id.is_empty() {
             call.id = id;
@@ -52,28 +52,28 @@ impl Calls {
     /// The position of the call to which a piece may belong: of the calls with this index the one with this id,
     /// otherwise the last one.
     fn candidate(&self, index: Option<u64>, id: &str) -> Option<usize> {
-        let fits = |begun: &Begun| index.is_none() || begun.index.is_none() || begun.index == index;
+        let fits = |begun: &PartialCall| index.is_none() || begun.index.is_none() || begun.index == index;
         let known = self.0.iter().rposition(|begun| fits(begun) && !id.is_empty() && begun.call.id == id);
         known.or_else(|| self.0.iter().rposition(fits))
     }
 
     /// The calls in the order in which they started.
-    pub(super) fn finish(self) -> Vec<ToolCall> {
+    pub(super) fn finish(self) -> Vec<ModelToolCall> {
         self.0.into_iter().map(|begun| begun.call).collect()
     }
 }
 
-impl Begun {
+impl PartialCall {
     /// Whether a piece repeats this whole call. An id belongs to one call only.
     fn is_repeated(&self, id: &str, name: &str, arguments: &str) -> bool {
-        let ToolCall { id: known, name: named, arguments: written, .. } = &self.call;
+        let ModelToolCall { id: known, name: named, arguments: written, .. } = &self.call;
         !id.is_empty() && known == id && named == name && written == arguments && is_object(written)
     }
 
     /// Whether a piece starts another call.
     fn begins_anew(&self, id: &str, name: &str, arguments: &str) -> bool {
         let differs = |known: &str, given: &str| !known.is_empty() && !given.is_empty() && known != given;
-        let ToolCall { id: known, name: named, arguments: written, .. } = &self.call;
+        let ModelToolCall { id: known, name: named, arguments: written, .. } = &self.call;
         if differs(known, id) || differs(named, name) {
             return true;
         }
@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     fn calls(parts: &[Value]) -> Vec<(String, String, String)> {
-        let mut calls = Calls::default();
+        let mut calls = StreamedCalls::default();
         for part in parts {
             calls.take(serde_json::from_value(part.clone()).unwrap());
         }

@@ -5,7 +5,7 @@
 //! it remembers the one that worked.
 
 use super::refusal::Refusal;
-use crate::model::{ModelRequest, ToolCall};
+use crate::model::{ModelRequest, ModelToolCall};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -114,16 +114,16 @@ impl Form {
 /// The names of the fields of earlier answers that the request sends back.
 fn carried(request: &ModelRequest) -> BTreeSet<String> {
     let messages = request.messages.iter();
-    let of_calls = |call: &ToolCall| call.extra.keys().cloned().collect::<Vec<_>>();
+    let of_calls = |call: &ModelToolCall| call.extra.keys().cloned().collect::<Vec<_>>();
     messages
         .flat_map(|message| message.extra.keys().cloned().chain(message.tool_calls.iter().flat_map(of_calls)))
         .collect()
 }
 
 /// The variant that the server is known to accept.
-pub(super) struct Known(Mutex<Form>);
+pub(super) struct AcceptedForm(Mutex<Form>);
 
-impl Default for Known {
+impl Default for AcceptedForm {
     fn default() -> Self {
         Self(Mutex::new(Form {
             format: Format::Schema,
@@ -135,7 +135,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl AcceptedForm {
     fn lock(&self) -> MutexGuard<'_, Form> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,11 +174,11 @@ mod tests {
     fn a_field_that_is_refused_with_a_must_is_dropped_after_it_was_filled_in() {
         let problem = "'messages.1' : for 'role:assistant' the following must be satisfied\
                        [('messages.1' : property 'reasoning_content' is unsupported)]";
-        let refusal = Refusal::of(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap();
+        let refusal = Refusal::from_fault(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap();
         let extra = Map::from_iter([(REASONING.to_owned(), json!("想"))]);
         let message = PromptMessage::new(PromptRole::Assistant, "").with_extra(extra);
         let request = ModelRequest::new(vec![message]);
-        let known = Known::default();
+        let known = AcceptedForm::default();
         let filled = known.form(false).after(&refusal, &request, &[], false).unwrap();
         assert!(filled.fills && filled.dropped.is_empty(), "{filled:?}");
         let dropped = filled.after(&refusal, &request, &[], false).unwrap();

@@ -23,24 +23,24 @@ use base::config::secrets::{in_address, masked_address};
 use base::http_client::retry::{Fault, Policy, retry, within};
 use base::http_client::{self, bounded, key_header, read_bounded};
 use base::telemetry::trace_context;
-use body::Names;
-use form::{Known, Streaming};
+use body::WireNames;
+use form::{AcceptedForm, Streaming};
 use refusal::{Refusal, own_fields};
-use reply::{Asked, Found};
+use reply::{ReceivedAnswer, ReplyContext};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stream::{Patience, Reader};
+use stream::{Reader, StreamTimeouts};
 use tracing::debug;
 use url::Url;
 
 /// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Parts of the names of models whose chat templates write the opening tag of a thought themselves.
-const THINKERS: &[&str] = &["think", "reason", "qwq"];
+const REASONING_MODEL_WORDS: &[&str] = &["think", "reason", "qwq"];
 /// Header of the API key at Azure OpenAI.
 const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 
@@ -54,16 +54,16 @@ pub struct OpenAi {
     /// Masks the key in every text of the server or of a library.
     masker: Masker,
     settings: config::Model,
-    known: Known,
+    known: AcceptedForm,
     /// Whether its answers start with a thought that has no opening tag.
     thinks_first: AtomicBool,
 }
 
 /// A request as it is sent.
-struct Question<'q> {
+struct OutgoingRequest<'q> {
     body: Value,
     key: &'q str,
-    asked: Asked<'q>,
+    context: ReplyContext<'q>,
     deltas: Option<&'q DeltaSink>,
 }
 
@@ -104,29 +104,38 @@ impl OpenAi {
         let settings = settings.clone();
         let (key, thinks_first) =
             (key_value.map(|value| (header, value)), AtomicBool::new(is_thinker(&settings.model)));
-        Ok(Self { name: name.to_owned(), client, url, key, masker, settings, known: Known::default(), thinks_first })
+        Ok(Self {
+            name: name.to_owned(),
+            client,
+            url,
+            key,
+            masker,
+            settings,
+            known: AcceptedForm::default(),
+            thinks_first,
+        })
     }
 
     /// Sends the request until it is answered, or until neither a retry nor another variant can help. With `deltas` the
     /// answer is streamed.
     async fn ask(&self, request: &ModelRequest, deltas: Option<&DeltaSink>) -> Result<ModelReply, ModelError> {
-        let policy = Policy { retries: self.settings.max_retries, longest_retry_after: LONGEST_RETRY_AFTER };
-        let (names, unread) = (Names::of(request), DeltaSink::unread());
+        let policy = Policy { retries: self.settings.max_retries, longest_retry_after: MAX_RETRY_AFTER };
+        let (names, unread) = (WireNames::from_request(request), DeltaSink::unread());
         let mut form = self.known.form(deltas.is_some());
         let mut attempts = 0;
         loop {
-            let question = Question {
+            let outgoing = OutgoingRequest {
                 body: self.body(request, &names, &form),
                 key: &request.idempotency_key,
-                asked: self.asked(request, &names),
+                context: self.reply_context(request, &names),
                 deltas: deltas.or(Some(&unread)).filter(|_| form.streaming != Streaming::Not),
             };
-            let (outcome, made) = retry(policy, &self.name, || self.attempt(&question)).await;
+            let (outcome, made) = retry(policy, &self.name, || self.attempt(&outgoing)).await;
             attempts += made;
             let fault = match outcome {
                 Ok(reply) => {
                     self.known.worked(&form, request, deltas.is_some());
-                    if let Some(deltas) = deltas.filter(|_| question.deltas.is_none()) {
+                    if let Some(deltas) = deltas.filter(|_| outgoing.deltas.is_none()) {
                         deltas.whole(&reply.content);
                     }
                     debug!(model = %self.name, attempts, tokens = ?reply.tokens, "answered");
@@ -134,7 +143,7 @@ impl OpenAi {
                 }
                 Err(fault) => fault,
             };
-            let refusal = Refusal::of(&fault);
+            let refusal = Refusal::from_fault(&fault);
             let next = refusal
                 .as_ref()
                 .and_then(|refusal| form.after(refusal, request, &own_fields(&self.settings), deltas.is_some()));
@@ -144,10 +153,10 @@ impl OpenAi {
         }
     }
 
-    fn asked<'q>(&'q self, request: &ModelRequest, names: &'q Names<'q>) -> Asked<'q> {
+    fn reply_context<'q>(&'q self, request: &ModelRequest, names: &'q WireNames<'q>) -> ReplyContext<'q> {
         let earlier_calls = request.messages.iter().map(|message| message.tool_calls.len()).sum();
         let structured = request.schema.is_some();
-        Asked { name: &self.name, settings: &self.settings, names, structured, earlier_calls }
+        ReplyContext { name: &self.name, settings: &self.settings, names, structured, earlier_calls }
     }
 
     fn gives_up(&self, fault: &Fault, refusal: Option<&Refusal>, attempts: u32) -> ModelError {
@@ -163,20 +172,20 @@ impl OpenAi {
 
     /// Makes one attempt. With a stream, the pieces of an earlier attempt no longer count: a server cannot continue an
     /// answer that broke off. Failing instead of retrying would make long answers less reliable than short ones.
-    async fn attempt(&self, question: &Question<'_>) -> Result<ModelReply, Fault> {
+    async fn attempt(&self, outgoing: &OutgoingRequest<'_>) -> Result<ModelReply, Fault> {
         let limit = self.settings.timeout.0;
-        let found = match question.deltas {
-            None => within(limit, self.whole(question)).await?,
+        let found = match outgoing.deltas {
+            None => within(limit, self.whole(outgoing)).await?,
             Some(deltas) => {
                 deltas.restart();
-                let response = within(limit, self.send(question)).await?;
+                let response = within(limit, self.send(outgoing)).await?;
                 let thinks_first = self.thinks_first.load(Ordering::Relaxed);
-                let reader = Reader { structured: question.asked.structured, thinks_first };
-                stream::read(response, self.patience(), &self.masker, (deltas, reader)).await?
+                let reader = Reader { structured: outgoing.context.structured, thinks_first };
+                stream::read(response, self.stream_timeouts(), &self.masker, (deltas, reader)).await?
             }
         };
         self.thinks_first.fetch_or(found.thoughts.untagged(), Ordering::Relaxed);
-        let mut reply = reply::judge(found, &question.asked)?;
+        let mut reply = reply::check_answer(found, &outgoing.context)?;
         // Masked again, now that the escapes of the answer's JSON are decoded.
         reply.content = self.masker.mask(&reply.content);
         for call in &mut reply.tool_calls {
@@ -187,27 +196,27 @@ impl OpenAi {
         Ok(reply)
     }
 
-    fn patience(&self) -> Patience {
+    fn stream_timeouts(&self) -> StreamTimeouts {
         let timeout = self.settings.timeout.0;
-        Patience { first: timeout, between: self.settings.idle_timeout.0.min(timeout) }
+        StreamTimeouts { first: timeout, between: self.settings.idle_timeout.0.min(timeout) }
     }
 
-    async fn whole(&self, question: &Question<'_>) -> Result<Found, Fault> {
-        let mut response = self.send(question).await?;
+    async fn whole(&self, outgoing: &OutgoingRequest<'_>) -> Result<ReceivedAnswer, Fault> {
+        let mut response = self.send(outgoing).await?;
         let headers = response.headers().clone();
         let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
         if cut {
             return Err(too_large());
         }
-        reply::read_whole(&self.text(&headers, bytes).await, question.asked.structured)
+        reply::read_whole(&self.text(&headers, bytes).await, outgoing.context.structured)
     }
 
     /// Sends the request. Returns the response if its status is a success.
-    async fn send(&self, question: &Question<'_>) -> Result<Response, Fault> {
+    async fn send(&self, outgoing: &OutgoingRequest<'_>) -> Result<Response, Fault> {
         let mut trace = HeaderMap::new();
         trace_context::pass_on(&mut trace);
-        let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(question.key));
-        let mut request = request.headers(trace).json(&question.body);
+        let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(outgoing.key));
+        let mut request = request.headers(trace).json(&outgoing.body);
         if let Some((name, value)) = &self.key {
             request = request.header(name, value);
         }
@@ -259,7 +268,7 @@ fn secret_value(header: &HeaderName, key: &str) -> Result<HeaderValue, ()> {
 /// Whether the model's name suggests that it thinks before it answers.
 fn is_thinker(model: &str) -> bool {
     let name = model.to_lowercase();
-    THINKERS.iter().any(|word| name.contains(word))
+    REASONING_MODEL_WORDS.iter().any(|word| name.contains(word))
         || name.split(|c: char| !c.is_alphanumeric()).any(|part| part == "r1")
 }
 

@@ -1,8 +1,8 @@
 //! Reads an answer: the types of the protocol, and the checks that turn it into a [`ModelReply`].
 
-use super::body::Names;
+use super::body::WireNames;
 use crate::model::thoughts::{self, Thoughts};
-use crate::model::{ModelReply, ToolCall, answer};
+use crate::model::{ModelReply, ModelToolCall, answer};
 use base::config;
 use base::config::mask::Masker;
 use base::http_client::bounded;
@@ -14,10 +14,11 @@ use types::depth;
 use types::step::Tokens;
 
 /// Maximum number of bytes of a server's message that an error quotes.
-pub(super) const MAX_MESSAGE: usize = 1_000;
+pub(super) const MAX_QUOTED_MESSAGE: usize = 1_000;
 
 /// Fields that only describe an answer and are not sent back.
-const ABOUT: [&str; 7] = ["role", "type", "annotations", "audio", "function_call", "logprobs", "token_ids"];
+const DESCRIPTIVE_FIELDS: [&str; 7] =
+    ["role", "type", "annotations", "audio", "function_call", "logprobs", "token_ids"];
 
 /// The message in the body of an error response: `error.message` or a similar field, otherwise the body. Gemini puts
 /// its error into a list. OpenAI names the refused parameter in a field of its own; it is added if the message does not
@@ -27,7 +28,7 @@ pub(super) fn message_of(body: &str) -> String {
     let parsed = parsed.get(0).unwrap_or(&parsed);
     let candidates = [&parsed["error"]["message"], &parsed["error"], &parsed["message"], &parsed["detail"]];
     let said = candidates.into_iter().find_map(|value| value.as_str()).unwrap_or(body);
-    let said = bounded(said, MAX_MESSAGE);
+    let said = bounded(said, MAX_QUOTED_MESSAGE);
     match parsed["error"]["param"].as_str().or(parsed["param"].as_str()) {
         Some(param) if !said.contains(param) => format!("{said} (parameter `{}`)", bounded(param, 100)),
         _ => said,
@@ -53,14 +54,14 @@ struct Completion {
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Message,
+    message: WireMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 /// A message; with `stream` a piece of one.
 #[derive(Default, Deserialize)]
-pub(super) struct Message {
+pub(super) struct WireMessage {
     #[serde(default)]
     content: Value,
     #[serde(default)]
@@ -71,7 +72,7 @@ pub(super) struct Message {
     extra: Map<String, Value>,
 }
 
-impl Message {
+impl WireMessage {
     /// The text. `content` is a text, or at some servers a list of parts.
     pub(super) fn text(&self) -> String {
         match &self.content {
@@ -89,7 +90,9 @@ impl Message {
 
 /// Removes fields that only describe an answer, and fields whose nesting exceeds the limit of the stores.
 fn own(mut extra: Map<String, Value>) -> Map<String, Value> {
-    extra.retain(|name, value| !value.is_null() && !ABOUT.contains(&name.as_str()) && depth::is_legal(value));
+    extra.retain(|name, value| {
+        !value.is_null() && !DESCRIPTIVE_FIELDS.contains(&name.as_str()) && depth::is_legal(value)
+    });
     extra
 }
 
@@ -161,11 +164,11 @@ impl From<Usage> for Tokens {
     }
 }
 
-/// The contents of an answer, before [`judge`] accepts it.
+/// The contents of an answer, before [`check_answer`] accepts it.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ReceivedAnswer {
     pub(super) content: String,
-    pub(super) calls: Vec<ToolCall>,
+    pub(super) calls: Vec<ModelToolCall>,
     pub(super) extra: Map<String, Value>,
     /// The thoughts that were removed from the text.
     pub(super) thoughts: Thoughts,
@@ -177,7 +180,7 @@ pub(super) struct Found {
 
 /// Reads a complete answer. An unreadable answer is a transient fault, because overloaded servers truncate their
 /// answers.
-pub(super) fn read_whole(text: &str, structured: bool) -> Result<Found, Fault> {
+pub(super) fn read_whole(text: &str, structured: bool) -> Result<ReceivedAnswer, Fault> {
     let completion: Completion = serde_json::from_str(text).map_err(|error| {
         Fault::transient(format!("the answer is not a chat completion ({error}): {}", bounded(text, 200)))
     })?;
@@ -189,11 +192,11 @@ pub(super) fn read_whole(text: &str, structured: bool) -> Result<Found, Fault> {
     for mut call in message.tool_calls.take().into_iter().flatten() {
         let extra = call.extra();
         let (id, name) = (call.id.unwrap_or_default(), call.function.name.take().unwrap_or_default());
-        calls.push(ToolCall { extra, ..ToolCall::new(id, name, call.function.arguments()) });
+        calls.push(ModelToolCall { extra, ..ModelToolCall::new(id, name, call.function.arguments()) });
     }
     let said = message.text();
     let (words, thoughts) = thoughts::split(&said);
-    Ok(Found {
+    Ok(ReceivedAnswer {
         content: if structured { thoughts::before_structure(&said).into_owned() } else { words },
         thoughts,
         calls,
@@ -211,31 +214,31 @@ pub(super) fn reason(written: String) -> Option<String> {
 }
 
 /// The properties of a request and the settings against which its answer is checked.
-pub(super) struct Asked<'q> {
+pub(super) struct ReplyContext<'q> {
     /// Name of the model in the settings.
     pub(super) name: &'q str,
     pub(super) settings: &'q config::Model,
-    pub(super) names: &'q Names<'q>,
+    pub(super) names: &'q WireNames<'q>,
     pub(super) structured: bool,
     /// Number of tool calls in earlier answers of the conversation.
     pub(super) earlier_calls: usize,
 }
 
 /// Accepts an answer, or returns the fault that it contains.
-pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault> {
-    let Found { content, mut calls, mut extra, thoughts, refusal, finish_reason, usage, model } = found;
+pub(super) fn check_answer(found: ReceivedAnswer, context: &ReplyContext<'_>) -> Result<ModelReply, Fault> {
+    let ReceivedAnswer { content, mut calls, mut extra, thoughts, refusal, finish_reason, usage, model } = found;
     if let Some(refusal) = refusal.filter(|refusal| !refusal.is_empty()) {
-        return Err(Fault::permanent(format!("the model declined: {}", bounded(&refusal, MAX_MESSAGE))));
+        return Err(Fault::permanent(format!("the model declined: {}", bounded(&refusal, MAX_QUOTED_MESSAGE))));
     }
-    if asked.names.is_empty() {
+    if context.names.is_empty() {
         calls.clear();
     }
     let is_empty = content.trim().is_empty() && calls.is_empty();
     match finish_reason.as_deref() {
-        Some("length") if !asked.structured || is_empty => return Err(asked.cut_off(is_empty)),
+        Some("length") if !context.structured || is_empty => return Err(context.cut_off(is_empty)),
         // The caller asks the model to correct an incomplete structure. Small models often repeat a word until they are
         // cut off, and seldom do so twice.
-        Some("length") if !answer::is_json(&content) => warn!(model = asked.name, "{}", asked.cut_off(false)),
+        Some("length") if !answer::is_json(&content) => warn!(model = context.name, "{}", context.cut_off(false)),
         Some("content_filter") if is_empty => {
             return Err(Fault::permanent("the server's content filter withheld the answer"));
         }
@@ -250,7 +253,7 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
         let reason = bounded(finish_reason.as_deref().unwrap_or("none"), 50);
         return Err(Fault::transient(format!("the answer has {holds} (finish_reason `{reason}`)")));
     }
-    number(&mut calls, asked);
+    number(&mut calls, context);
     if calls.is_empty() {
         // Only an answer with calls is sent back in another request.
         extra.clear();
@@ -261,19 +264,19 @@ pub(super) fn judge(found: Found, asked: &Asked<'_>) -> Result<ModelReply, Fault
         tokens: usage.map(Tokens::from).unwrap_or_default(),
         ..ModelReply::text(
             content,
-            model.filter(|model| !model.is_empty()).unwrap_or_else(|| asked.settings.model.clone()),
+            model.filter(|model| !model.is_empty()).unwrap_or_else(|| context.settings.model.clone()),
         )
     })
 }
 
 /// Replaces the protocol's name in each call by the tool's id, and gives a call without an id, or with the id of an
 /// earlier call of the same answer, a new id.
-fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
+fn number(calls: &mut [ModelToolCall], context: &ReplyContext<'_>) {
     for at in 0..calls.len() {
-        calls[at].name = asked.names.id_of(&calls[at].name).to_owned();
+        calls[at].name = context.names.id_of(&calls[at].name).to_owned();
         let is_taken = calls[..at].iter().any(|other| other.id == calls[at].id);
         if calls[at].id.is_empty() || is_taken {
-            let mut id = format!("call_{}", asked.earlier_calls + at + 1);
+            let mut id = format!("call_{}", context.earlier_calls + at + 1);
             while calls.iter().any(|other| other.id == id) {
                 id.push('_');
             }
@@ -282,7 +285,7 @@ fn number(calls: &mut [ToolCall], asked: &Asked<'_>) {
     }
 }
 
-impl Asked<'_> {
+impl ReplyContext<'_> {
     /// The fault of an answer that was cut off. Permanent, because a retry would be cut off too, at the same cost.
     fn cut_off(&self, is_empty: bool) -> Fault {
         let name = self.name;

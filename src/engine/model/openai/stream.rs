@@ -4,11 +4,11 @@
 //! take its time. Comments, which only keep the connection open, do not reset the wait. A server that does not know
 //! `stream` sends a complete answer, which is accepted.
 
-use super::calls::Calls;
-use super::reply::{Found, Message, Usage, grow, message_of, or_null, read_whole, reason};
+use super::calls::StreamedCalls;
+use super::reply::{ReceivedAnswer, Usage, WireMessage, grow, message_of, or_null, read_whole, reason};
 use super::{MAX_ANSWER, too_large};
 use crate::model::DeltaSink;
-use crate::model::thoughts::{self, Shown, Thoughts};
+use crate::model::thoughts::{self, Thoughts, VisibleText};
 use base::config::mask::Masker;
 use base::config::mask::pieces::Pieces;
 use base::http_client::retry::Fault;
@@ -24,18 +24,18 @@ use std::time::Duration;
 use types::duration;
 
 /// Data of the last event of a stream.
-const DONE: &str = "[DONE]";
+const END_OF_STREAM: &str = "[DONE]";
 
 /// Limits of the waits. An error names the setting behind the limit that was exceeded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct StreamTimeouts {
     /// Limit until the first text or tool call.
     pub(super) first: Duration,
     /// Limit between two events after that.
     pub(super) between: Duration,
 }
 
-impl Patience {
+impl StreamTimeouts {
     fn limit(self, begun: bool) -> (Duration, &'static str) {
         if begun && self.between < self.first { (self.between, "idle_timeout") } else { (self.first, "timeout") }
     }
@@ -44,11 +44,11 @@ impl Patience {
 /// Reads the response to a request for a stream. Sends the pieces to `deltas` and returns the complete answer.
 pub(super) async fn read(
     mut response: Response,
-    patience: Patience,
+    timeouts: StreamTimeouts,
     masker: &Masker,
     (deltas, reader): (&DeltaSink, Reader),
-) -> Result<Found, Fault> {
-    let (headers, limit) = (response.headers().clone(), patience.limit(false));
+) -> Result<ReceivedAnswer, Fault> {
+    let (headers, limit) = (response.headers().clone(), timeouts.limit(false));
     let (mut head, mut first) = (Vec::new(), None);
     while first.is_none()
         && let Some(chunk) = within(limit, async { Ok(response.chunk().await?) }).await?
@@ -74,8 +74,8 @@ pub(super) async fn read(
         deltas.whole(&masker.mask(&found.content));
         return Ok(found);
     }
-    let mut answer = Answer::new(masker, deltas, reader);
-    match events(body, patience, &mut answer).await {
+    let mut answer = StreamedAnswer::new(masker, deltas, reader);
+    match events(body, timeouts, &mut answer).await {
         // The answer is complete when the finish reason has arrived; some servers send nothing after it.
         Err(_) if answer.found.finish_reason.is_some() => Ok(answer.finish()),
         Err(fault) => Err(fault),
@@ -97,12 +97,12 @@ fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, F
 /// Reads all events up to the last one. A stream that ends without it has broken off.
 async fn events(
     body: impl Stream<Item = Result<Bytes, Fault>>,
-    patience: Patience,
-    answer: &mut Answer<'_>,
+    timeouts: StreamTimeouts,
+    answer: &mut StreamedAnswer<'_>,
 ) -> Result<(), Fault> {
     let mut events = Box::pin(SseStream::from_bytes_stream(body));
     loop {
-        let next = within(patience.limit(answer.has_begun()), async {
+        let next = within(timeouts.limit(answer.has_begun()), async {
             loop {
                 match events.next().await.transpose().map_err(unreadable)? {
                     Some(event) if event.data.as_deref().is_none_or(|data| data.trim().is_empty()) => {}
@@ -112,7 +112,7 @@ async fn events(
         });
         match next.await? {
             None => return Err(Fault::transient("the stream ended before the answer was complete")),
-            Some(data) if data.trim() == DONE => return Ok(()),
+            Some(data) if data.trim() == END_OF_STREAM => return Ok(()),
             Some(data) => answer.take(&data)?,
         }
     }
@@ -158,7 +158,7 @@ struct Chunk {
 #[derive(Deserialize)]
 struct ChunkChoice {
     #[serde(default, deserialize_with = "or_null")]
-    delta: Message,
+    delta: WireMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
@@ -173,7 +173,7 @@ pub(super) struct Reader {
 }
 
 /// The answer as far as it has arrived.
-struct Answer<'a> {
+struct StreamedAnswer<'a> {
     masker: &'a Masker,
     pieces: Pieces<'a>,
     deltas: &'a DeltaSink,
@@ -183,15 +183,15 @@ struct Answer<'a> {
     held: Option<String>,
     /// All text as received, if the answer must be a JSON structure.
     raw: String,
-    found: Found,
-    calls: Calls,
+    found: ReceivedAnswer,
+    calls: StreamedCalls,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> StreamedAnswer<'a> {
     fn new(masker: &'a Masker, deltas: &'a DeltaSink, reader: Reader) -> Self {
         let held = reader.thinks_first.then(String::new);
         let (pieces, thoughts, found, calls) =
-            (Pieces::new(masker), Thoughts::default(), Found::default(), Calls::default());
+            (Pieces::new(masker), Thoughts::default(), ReceivedAnswer::default(), StreamedCalls::default());
         Self { masker, pieces, deltas, reader, thoughts, held, raw: String::new(), found, calls }
     }
 
@@ -205,7 +205,7 @@ impl<'a> Answer<'a> {
             Fault::transient(format!("a piece of the stream cannot be read ({error}): {piece}"))
         })?;
         if !chunk.error.is_null() {
-            return Err(told(&chunk.error, &self.masker.mask(data)));
+            return Err(error_event_fault(&chunk.error, &self.masker.mask(data)));
         }
         self.found.usage = chunk.usage.or(self.found.usage.take());
         self.found.model = chunk.model.or(self.found.model.take());
@@ -213,7 +213,7 @@ impl<'a> Answer<'a> {
         for (name, piece) in delta.extra() {
             // A server that separates the thoughts itself leaves none in the text.
             if name.contains("reason") {
-                self.let_go();
+                self.release_held();
             }
             grow(&mut self.found.extra, name, piece);
         }
@@ -222,7 +222,7 @@ impl<'a> Answer<'a> {
             self.raw.push_str(&text);
         }
         let shown = self.thoughts.push(&text);
-        self.say(shown);
+        self.emit(shown);
         if let Some(refusal) = delta.refusal {
             self.found.refusal.get_or_insert_default().push_str(&refusal);
         }
@@ -231,14 +231,14 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    fn say(&mut self, Shown { text, void }: Shown) {
+    fn emit(&mut self, VisibleText { text, void }: VisibleText) {
         if void {
             self.found.content.clear();
             self.held = None;
             self.pieces = Pieces::new(self.masker);
             self.deltas.restart();
         } else if self.thoughts.found() {
-            self.let_go();
+            self.release_held();
         }
         self.found.content.push_str(&text);
         match &mut self.held {
@@ -248,27 +248,27 @@ impl<'a> Answer<'a> {
     }
 
     /// Sends the text that was held back, because it is no thought.
-    fn let_go(&mut self) {
+    fn release_held(&mut self) {
         if let Some(held) = self.held.take() {
             self.deltas.send(&self.pieces.push(&held));
         }
     }
 
-    fn finish(mut self) -> Found {
+    fn finish(mut self) -> ReceivedAnswer {
         let last = self.thoughts.finish();
-        self.say(last);
-        self.let_go();
+        self.emit(last);
+        self.release_held();
         self.deltas.send(&self.pieces.finish());
         if self.reader.structured {
             self.found.content = thoughts::before_structure(&self.raw).into_owned();
         }
         let refusal = self.found.refusal.map(|refusal| self.masker.mask(&refusal));
-        Found { calls: self.calls.finish(), thoughts: self.thoughts, refusal, ..self.found }
+        ReceivedAnswer { calls: self.calls.finish(), thoughts: self.thoughts, refusal, ..self.found }
     }
 }
 
 /// The fault for an error event. Its code decides whether a retry may help.
-fn told(error: &Value, data: &str) -> Fault {
+fn error_event_fault(error: &Value, data: &str) -> Fault {
     let problem = format!("the server ended the stream with an error: {}", message_of(data));
     let code = error["code"].as_u64().or(error["status"].as_u64()).unwrap_or_default();
     if (400..500).contains(&code) && !matches!(code, 408 | 429) {

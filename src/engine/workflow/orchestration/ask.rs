@@ -2,68 +2,68 @@
 
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
-use super::part::{Part, Told};
+use super::stage_context::{EventPayload, StageContext};
 use crate::journal::{Journal, JournalError};
 use crate::workflow::Question;
-use crate::workflow::asking::Heard;
+use crate::workflow::asking::QuestionState;
 use serde_json::{Value, json};
 use std::future::pending;
 
 /// Result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum AskOutcome {
     /// The user's answer.
     Answer(String),
     /// The run belongs to no conversation.
     Nobody,
 }
 
-impl Part {
+impl StageContext {
     /// Asks the user of the run's conversation. Does not return while the question waits for an answer: concurrent
     /// branches complete, then the run waits for the session's next message.
-    pub async fn ask(&self, question: impl Into<Question>) -> Result<Asked, Failure> {
+    pub async fn ask(&self, question: impl Into<Question>) -> Result<AskOutcome, Failure> {
         let question = question.into();
         if question.text.trim().is_empty() {
-            return Err(Failure::of(self, "the run asks its user an empty question"));
+            return Err(Failure::retryable(self, "the run asks its user an empty question"));
         }
         let answer = self.question(&self.journal(), question).await?;
-        Ok(answer.map_or(Asked::Nobody, Asked::Answer))
+        Ok(answer.map_or(AskOutcome::Nobody, AskOutcome::Answer))
     }
 
     /// Asks a question of this part and publishes the question and the answer as events. Returns `None` if the run
     /// belongs to no conversation.
     pub(crate) async fn question(&self, journal: &Journal, question: Question) -> Result<Option<String>, JournalError> {
         let asking = &self.run().asking;
-        let key = asking.next(journal);
-        match asking.hear(journal, &key, &question)? {
-            Heard::Nobody => Ok(None),
-            Heard::Waits(asked) => {
+        let key = asking.next_key(journal);
+        match asking.resolve(journal, &key, &question)? {
+            QuestionState::Nobody => Ok(None),
+            QuestionState::Waits(asked) => {
                 if asked {
-                    self.tell_question(&key, &question);
+                    self.emit_question(&key, &question);
                 }
                 pending().await
             }
-            Heard::Answered => {
+            QuestionState::Answered => {
                 let answer = asking.answer(journal, &key, &question).await?;
-                self.tell_question(&key, &question);
-                self.tell(RunEventType::StepCompleted, said(key, "user", &answer));
+                self.emit_question(&key, &question);
+                self.emit(RunEventType::StepCompleted, message_payload(key, "user", &answer));
                 Ok(Some(answer))
             }
         }
     }
 
-    fn tell_question(&self, key: &str, question: &Question) {
-        let mut told = said(format!("{key}/question"), "assistant", &question.text);
+    fn emit_question(&self, key: &str, question: &Question) {
+        let mut payload = message_payload(format!("{key}/question"), "assistant", &question.text);
         let mut data = serde_json::Map::from_iter([("awaits".to_owned(), Value::from("answer"))]);
         if !question.choices.is_empty() {
             data.insert("choices".into(), json!(question.choices));
         }
-        told.data = Some(data);
-        self.tell(RunEventType::StepCompleted, told);
+        payload.data = Some(data);
+        self.emit(RunEventType::StepCompleted, payload);
     }
 }
 
-fn said(step: String, role: &str, text: &str) -> Told {
+fn message_payload(step: String, role: &str, text: &str) -> EventPayload {
     let snapshot = Snapshot { role: role.to_owned(), content: text.to_owned(), tool_calls: None };
-    Told { step: Some(step), snapshot: Some(snapshot), ..Told::default() }
+    EventPayload { step: Some(step), snapshot: Some(snapshot), ..EventPayload::default() }
 }

@@ -1,6 +1,6 @@
 //! The error of a part of a run.
 
-use super::part::Part;
+use super::stage_context::StageContext;
 use crate::journal::{JournalError, StepError};
 use crate::model::ModelError;
 use std::fmt::Display;
@@ -21,30 +21,30 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// A failure in `part` that may be retried.
-    pub fn of(part: &Part, cause: impl Display) -> Self {
-        Self::Failed { failure: failure(part, &cause), fatal: false }
+    /// A failure in `context` that may be retried.
+    pub fn retryable(context: &StageContext, cause: impl Display) -> Self {
+        Self::Failed { failure: failure(context, &cause), fatal: false }
     }
 
-    /// A failure in `part` that must not be retried.
-    pub fn fatal(part: &Part, cause: impl Display) -> Self {
-        Self::Failed { failure: failure(part, &cause), fatal: true }
+    /// A failure in `context` that must not be retried.
+    pub fn fatal(context: &StageContext, cause: impl Display) -> Self {
+        Self::Failed { failure: failure(context, &cause), fatal: true }
     }
 
     /// Converts the error of a step that called a model.
-    pub fn of_model(part: &Part, error: StepError<ModelError>) -> Self {
+    pub fn from_model_error(context: &StageContext, error: StepError<ModelError>) -> Self {
         match error {
             StepError::Journal(error) => Self::Journal(error),
             StepError::Operation(error @ (ModelError::Unknown(_) | ModelError::Spent { .. })) => {
-                Self::fatal(part, error)
+                Self::fatal(context, error)
             }
-            StepError::Operation(error) => Self::of(part, error),
+            StepError::Operation(error) => Self::retryable(context, error),
         }
     }
 }
 
-fn failure(part: &Part, cause: &dyn Display) -> RunFailure {
-    RunFailure { path: part.path().to_owned(), cause: cause.to_string(), attempts: 1 }
+fn failure(context: &StageContext, cause: &dyn Display) -> RunFailure {
+    RunFailure { path: context.path().to_owned(), cause: cause.to_string(), attempts: 1 }
 }
 
 impl From<JournalError> for Failure {

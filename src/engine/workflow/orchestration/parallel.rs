@@ -2,9 +2,9 @@
 
 use super::event::RunEventType;
 use super::failure::Failure;
-use super::part::{Part, Told};
 use super::stage;
-use super::workflow::Output;
+use super::stage_context::{EventPayload, StageContext};
+use super::workflow::WorkflowOutput;
 use definitions::workflow::definition::Stage;
 use definitions::workflow::scope::{Scope, is_or_within};
 use definitions::workflow::template::InputMapping;
@@ -14,32 +14,32 @@ use std::sync::Arc;
 /// Executes the branches whose conditions hold, at most `most` concurrently, each with the same `scope`. The first
 /// failure stops the other branches.
 pub(super) async fn run(
-    part: &Part,
+    context: &StageContext,
     branches: &[Stage],
     merge_template: Option<&InputMapping>,
     (most, scope): (usize, Scope),
-) -> Result<Output, Failure> {
+) -> Result<WorkflowOutput, Failure> {
     let runs = |branch: &&Stage| branch.condition.as_ref().is_none_or(|condition| condition.holds(&scope));
     let running: Vec<&Stage> = branches.iter().filter(runs).collect();
     let begun = running.iter().map(|branch| {
-        let (here, scope) = (part.branch(&branch.id), &scope);
-        async move { told(&here, branch, scope).await }
+        let (here, scope) = (context.branch(&branch.id), &scope);
+        async move { run_with_events(&here, branch, scope).await }
     });
-    let ended = together(part, most, begun.collect()).await?;
+    let ended = run_concurrently(context, most, begun.collect()).await?;
     let ids = running.iter().map(|branch| Arc::from(branch.id.as_str()));
-    let ended: Vec<(Arc<str>, Output)> = ids.zip(ended).collect();
-    let left = left(part, branches, &ended);
+    let ended: Vec<(Arc<str>, WorkflowOutput)> = ids.zip(ended).collect();
+    let further = further_outputs(context, branches, &ended);
     let text = match merge_template {
-        Some(template) => template.build(&scope.with(left.iter().cloned())),
+        Some(template) => template.build(&scope.with(further.iter().cloned())),
         None => blocks(&ended),
     };
-    Ok(Output { left, ..Arc::<str>::from(text).into() })
+    Ok(WorkflowOutput { further, ..Arc::<str>::from(text).into() })
 }
 
 /// Runs futures, at most `most` concurrently, and returns their results in the order of `branches`. The first failure
 /// stops the others.
-pub(in crate::workflow) async fn together<T>(
-    part: &Part,
+pub(in crate::workflow) async fn run_concurrently<T>(
+    context: &StageContext,
     most: usize,
     branches: Vec<impl Future<Output = Result<T, Failure>>>,
 ) -> Result<Vec<T>, Failure> {
@@ -52,7 +52,7 @@ pub(in crate::workflow) async fn together<T>(
             Ok(branch) => ended.push(branch),
             // Lets the other branches continue: after a halt their steps in flight must still be recorded, and a
             // timeline needs the state of every branch.
-            Err(failure) if part.run().notes.is_some() || part.journal().is_halted() => {
+            Err(failure) if context.run().notes.is_some() || context.journal().is_halted() => {
                 failed.get_or_insert(failure);
             }
             Err(failure) => return Err(failure),
@@ -66,27 +66,31 @@ pub(in crate::workflow) async fn together<T>(
 }
 
 /// Executes a branch, with the events of its start and end.
-async fn told(part: &Part, branch: &Stage, scope: &Scope) -> Result<Output, Failure> {
-    part.tell(RunEventType::BranchStarted, Told::default());
-    let output = stage::run(part, branch, scope).await?;
-    part.tell(RunEventType::BranchCompleted, Told::output(&output.text));
+async fn run_with_events(context: &StageContext, branch: &Stage, scope: &Scope) -> Result<WorkflowOutput, Failure> {
+    context.emit(RunEventType::BranchStarted, EventPayload::default());
+    let output = stage::run(context, branch, scope).await?;
+    context.emit(RunEventType::BranchCompleted, EventPayload::output(&output.text));
     Ok(output)
 }
 
 /// Outputs of the branches and of their inner stages, in order, for the merge template and the surrounding workflow.
 /// The output of a skipped branch is `None`.
-fn left(part: &Part, branches: &[Stage], ended: &[(Arc<str>, Output)]) -> Vec<(Arc<str>, Option<Arc<str>>)> {
-    let known = branches.iter().flat_map(|branch| branch.own_ids(&|id| part.run().pinned.workflow(id)));
-    let mut left: Vec<(Arc<str>, _)> = known.map(|id| (Arc::from(id), None)).collect();
-    for (id, Output { text, left: within, .. }) in ended {
-        left.retain(|(known, _)| !is_or_within(known, id));
-        left.push((Arc::clone(id), Some(Arc::clone(text))));
-        left.extend(within.iter().filter(|(name, _)| name.contains('.') && is_or_within(name, id)).cloned());
+fn further_outputs(
+    context: &StageContext,
+    branches: &[Stage],
+    ended: &[(Arc<str>, WorkflowOutput)],
+) -> Vec<(Arc<str>, Option<Arc<str>>)> {
+    let known = branches.iter().flat_map(|branch| branch.own_ids(&|id| context.run().resolved.workflow(id)));
+    let mut further: Vec<(Arc<str>, _)> = known.map(|id| (Arc::from(id), None)).collect();
+    for (id, WorkflowOutput { text, further: within, .. }) in ended {
+        further.retain(|(known, _)| !is_or_within(known, id));
+        further.push((Arc::clone(id), Some(Arc::clone(text))));
+        further.extend(within.iter().filter(|(name, _)| name.contains('.') && is_or_within(name, id)).cloned());
     }
-    left
+    further
 }
 
 /// Output without a merge template: `[branch_id]:` and the output of each branch that ran.
-fn blocks(outputs: &[(Arc<str>, Output)]) -> String {
+fn blocks(outputs: &[(Arc<str>, WorkflowOutput)]) -> String {
     outputs.iter().map(|(id, output)| format!("[{id}]:\n{}", output.text)).collect::<Vec<_>>().join("\n\n")
 }

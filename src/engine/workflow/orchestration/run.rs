@@ -1,12 +1,12 @@
 //! Execution of a workflow run, from its input to its output.
 
 use super::event::{RunEvent, RunEventType};
+use super::event_buffer::EventBuffer;
 use super::failure::Failure;
-use super::outlet::Outlet;
-use super::part::{Part, Run, Told};
-use super::pinned::Pinned;
-use super::spent::{Limits, Spent};
+use super::resolved::ResolvedDefinitions;
+use super::stage_context::{EventPayload, Run, StageContext};
 use super::timeline::Notes;
+use super::usage::{Limits, UsageCounters};
 use super::workflow;
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
@@ -45,7 +45,7 @@ pub struct RunStart {
     /// Id of the run.
     pub run_id: String,
     /// The definitions that the run can reach. Their root is the workflow to execute.
-    pub pinned: Pinned,
+    pub resolved: ResolvedDefinitions,
     /// Value of `{query}` in stages.
     pub input: String,
     /// Value of `{query}` in the conditions of the outermost workflow.
@@ -68,31 +68,37 @@ pub struct RunStart {
 
 impl RunStart {
     /// Creates the start of a run that belongs to no conversation, with `input` as its request and no time used.
-    pub fn new(run_id: &str, pinned: Pinned, input: &str, journal: Journal, (services, sink, limits): Means) -> Self {
+    pub fn new(
+        run_id: &str,
+        resolved: ResolvedDefinitions,
+        input: &str,
+        journal: Journal,
+        (services, sink, limits): RunEnvironment,
+    ) -> Self {
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
-        let asking = Arc::new(Asking::nobody());
-        Self { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes: None }
+        let asking = Arc::new(Asking::without_user());
+        Self { run_id, resolved, input, request, journal, services, sink, limits, elapsed, asking, notes: None }
     }
 
     /// Sets the value of `{query}` in the conditions of the outermost workflow.
-    pub fn asked(self, request: &str) -> Self {
+    pub fn with_request(self, request: &str) -> Self {
         Self { request: request.to_owned(), ..self }
     }
 
     /// Allows the run to ask the user of its session.
-    pub fn asking(self, asking: Arc<Asking>) -> Self {
+    pub fn with_asking(self, asking: Arc<Asking>) -> Self {
         Self { asking, ..self }
     }
 
     /// Sets the execution time that earlier attempts have used.
-    pub fn since(self, elapsed: Duration) -> Self {
+    pub fn with_elapsed(self, elapsed: Duration) -> Self {
         Self { elapsed, ..self }
     }
 }
 
 /// Services, event sink and limits of a run.
-pub type Means = (RunServices, Arc<dyn EventSink>, Limits);
+pub type RunEnvironment = (RunServices, Arc<dyn EventSink>, Limits);
 
 /// End of a run.
 #[derive(Debug)]
@@ -121,46 +127,46 @@ pub enum RunError {
 
 /// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
-    let RunStart { run_id, pinned, input, request, journal, services, sink, limits, elapsed, asking, notes } = start;
-    let root = Arc::clone(pinned.root());
+    let RunStart { run_id, resolved, input, request, journal, services, sink, limits, elapsed, asking, notes } = start;
+    let root = Arc::clone(resolved.root());
     let run = Arc::new(Run {
         id: run_id,
-        pinned,
+        resolved,
         services,
         journal: journal.clone(),
-        outlet: Outlet::default(),
-        spent: Spent::new(limits),
+        event_buffer: EventBuffer::default(),
+        counters: UsageCounters::new(limits),
         asking: Arc::clone(&asking),
         max_parallel: limits.max_parallel,
         notes,
     });
-    let part = Part::root(Arc::clone(&run));
-    part.tell(RunEventType::RunStarted, Told::default());
+    let context = StageContext::root(Arc::clone(&run));
+    context.emit(RunEventType::RunStarted, EventPayload::default());
     let scope = Scope::root(input, Some(request.into()));
-    let work = workflow::stages(&part, &root.workflow, scope);
-    let outer = journal.under_way();
+    let work = workflow::stages(&context, &root.workflow, scope);
+    let outer = journal.running_steps();
     let work = journal.clock().within(limits.timeout.saturating_sub(elapsed), work);
     let mut work = pin!(async {
         tokio::select! {
             biased;
             worked = work => Some(worked),
-            () = asking.left(&journal, outer) => None,
+            () = asking.wait_until_suspended(&journal, outer) => None,
             // Steps check for a cancellation themselves. A stage that pauses before a retry, or a flow that waits
             // outside of a step, does not, so it is stopped here.
-            () = journal.broken_off(outer) => Some(Some(Err(Failure::Journal(JournalError::Cancelled)))),
+            () = journal.wait_cancelled(outer) => Some(Some(Err(Failure::Journal(JournalError::Cancelled)))),
         }
     });
-    let mut writing = pin!(run.outlet.drain(&journal, sink.as_ref()));
+    let mut writing = pin!(run.event_buffer.drain(&journal, sink.as_ref()));
     let worked = tokio::select! {
         biased;
         worked = &mut work => worked,
         // While the run is active, publication ends only with an error.
         written = &mut writing => {
-            let error = written.err().unwrap_or_else(|| RunError::Sink("the run's event outlet was closed".into()));
+            let error = written.err().unwrap_or_else(|| RunError::Sink("the run's event buffer was closed".into()));
             if matches!(error, RunError::Sink(_) | RunError::Journal(JournalError::Store(_))) {
                 // Lets the steps in flight finish and starts no others. A dropped call would be repeated, and could
                 // still be in flight when the next attempt makes the same call.
-                run.outlet.close();
+                run.event_buffer.close();
                 journal.halt();
                 let _ = work.await;
             }
@@ -174,26 +180,26 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         Some(Some(Err(Failure::Journal(error)))) => return Err(error.into()),
         Some(Some(Ok(output))) => Some(Ok(output)),
         Some(Some(Err(Failure::Failed { failure, .. }))) => Some(Err(failure)),
-        Some(None) => Some(Err(RunFailure { path: String::new(), cause: run.spent.too_long(), attempts: 1 })),
+        Some(None) => Some(Err(RunFailure { path: String::new(), cause: run.counters.timeout_message(), attempts: 1 })),
         None => None,
     };
-    run.outlet.close();
+    run.event_buffer.close();
     writing.await?;
     if !matches!(outcome, Some(Err(_))) {
-        asking.check(&journal)?;
+        asking.check_answered(&journal)?;
     }
-    let Some(outcome) = outcome else { return Err(RunError::Waits(run.spent.usage())) };
+    let Some(outcome) = outcome else { return Err(RunError::Waits(run.counters.usage())) };
     let event = match &outcome {
-        Ok(output) => part.event(RunEventType::RunCompleted, output.told(&root.workflow.shape)),
-        Err(failure) => {
-            part.failed_at(&root.workflow, failure).event(RunEventType::RunFailed, Told::error(failure.to_string()))
-        }
+        Ok(output) => context.event(RunEventType::RunCompleted, output.payload(&root.workflow.shape)),
+        Err(failure) => context
+            .failed_at(&root.workflow, failure)
+            .event(RunEventType::RunFailed, EventPayload::error(failure.to_string())),
     };
-    Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.spent.usage(), event })
+    Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.counters.usage(), event })
 }
 
 /// Builds the last event of a run that the engine or an operator has ended for `reason`.
-pub fn broken_off(run_id: &str, reason: &str) -> RunEvent {
+pub fn failed_event(run_id: &str, reason: &str) -> RunEvent {
     RunEvent {
         kind: RunEventType::RunFailed,
         run_id: run_id.to_owned(),

@@ -2,9 +2,9 @@
 //! events, and which steps a repeated run executes again.
 
 use super::event::{RunEvent, RunEventType as Type};
-use super::pinned::{Definitions, PinError, Pinned};
-use super::run::{EventSink, Means, RunEnd, RunError, RunServices, RunStart, execute};
-use super::spent::Limits;
+use super::resolved::{Definitions, ResolveError, ResolvedDefinitions};
+use super::run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute};
+use super::usage::Limits;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::journal::{Guard, Journal};
@@ -29,16 +29,16 @@ struct Files(BTreeMap<String, Arc<WorkflowRecord>>);
 
 #[async_trait]
 impl Definitions for Files {
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
         Ok(self.0.get(id).cloned())
     }
-    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError> {
+    async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
         Ok(self.0.get(id).cloned())
     }
-    async fn agent(&self, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+    async fn agent(&self, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
         Ok(None)
     }
-    async fn agent_version(&self, _: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, PinError> {
+    async fn agent_version(&self, _: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
         Ok(None)
     }
 }
@@ -107,13 +107,13 @@ impl Ground {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 Ok::<_, FlowError>(context.input)
             });
-        let limits = Limits { timeout: Duration::from_secs(20), max_parallel: 64, ..Limits::NONE };
+        let limits = Limits { timeout: Duration::from_secs(20), max_parallel: 64, ..Limits::UNLIMITED };
         let heard = Arc::default();
         Self { store, files: Files(files.iter().map(read).collect()), flows, calls, limits, heard }
     }
 
-    pub(super) async fn pinned(&self, id: &str) -> Pinned {
-        Pinned::resolve(&self.files, &self.flows, id).await.unwrap()
+    pub(super) async fn resolved(&self, id: &str) -> ResolvedDefinitions {
+        ResolvedDefinitions::resolve(&self.files, &self.flows, id).await.unwrap()
     }
 
     pub(super) fn services() -> RunServices {
@@ -122,7 +122,7 @@ impl Ground {
         RunServices { models: Models::offline(), http: HttpCaller::new(secrets, &[]).unwrap(), tools: Tools::default() }
     }
 
-    fn means(&self) -> Means {
+    fn environment(&self) -> RunEnvironment {
         (Self::services(), Arc::clone(&self.heard) as Arc<dyn EventSink>, self.limits)
     }
 
@@ -134,7 +134,7 @@ impl Ground {
 
     /// Executes the run `r1`, or repeats it.
     async fn run(&self, id: &str, input: &str) -> Result<RunEnd, RunError> {
-        let start = RunStart::new("r1", self.pinned(id).await, input, self.journal().await, self.means());
+        let start = RunStart::new("r1", self.resolved(id).await, input, self.journal().await, self.environment());
         execute(start).await
     }
 
@@ -281,9 +281,9 @@ async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more(
     let branch = |id: &str, kind: &str| format!("  - {{id: {id}, runnable: {kind}, input: '{id}'}}\n");
     let branches = ["a", "b", "c"].map(|id| branch(id, "slow_step")).concat();
     let ground = Ground::new(&[&format!("type: parallel\nid: p\nbranches:\n{branches}")]);
-    let (services, _, limits) = ground.means();
-    let means: Means = (services, Arc::new(Deaf), limits);
-    let start = RunStart::new("r1", ground.pinned("p").await, "q", ground.journal().await, means);
+    let (services, _, limits) = ground.environment();
+    let environment: RunEnvironment = (services, Arc::new(Deaf), limits);
+    let start = RunStart::new("r1", ground.resolved("p").await, "q", ground.journal().await, environment);
     let RunError::Sink(problem) = execute(start).await.unwrap_err() else { panic!("it was heard") };
     assert_eq!((problem.as_str(), ground.calls().len()), ("nobody hears it", 3));
     assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
@@ -318,11 +318,11 @@ async fn what_runs_beside_a_question_comes_to_its_end_also_while_its_words_are_o
     let asks = async |context: FlowContext| context.ask("哪个？").await;
     let says = async |context: FlowContext| context.say("words", "Answer.", &context.input).await;
     ground.flows = ground.flows.with("asks", asks).with("says", says);
-    let (services, _, limits) = ground.means();
+    let (services, _, limits) = ground.environment();
     let (heard, journal) = (Arc::clone(&ground.heard), ground.journal().await);
     let sink = Arc::new(Hesitant { heard, journal: journal.clone() });
-    let start = RunStart::new("r1", ground.pinned("p").await, "你好", journal, (services, sink, limits));
-    let ended = execute(start.asking(Arc::new(Asking::user(None)))).await;
+    let start = RunStart::new("r1", ground.resolved("p").await, "你好", journal, (services, sink, limits));
+    let ended = execute(start.with_asking(Arc::new(Asking::for_user(None)))).await;
     assert!(matches!(ended, Err(RunError::Waits(_))), "{ended:?}");
     let told = ground.told();
     assert!(told.iter().any(|line| line.contains("step_delta")), "{told:?}");
@@ -394,10 +394,15 @@ routes:
   - {condition: \"{query} contains '数据'\", stage: {id: data, runnable: echo, input: 'd {query}'}}
 default: {id: general, runnable: echo, input: 'g {query}'}
 "]);
-    let pinned = ground.pinned("router").await;
-    let start =
-        RunStart::new("r1", pinned, "用户: 写代码\n\n当前请求: 分析数据", ground.journal().await, ground.means());
-    let end = execute(start.asked("分析数据")).await.unwrap();
+    let resolved = ground.resolved("router").await;
+    let start = RunStart::new(
+        "r1",
+        resolved,
+        "用户: 写代码\n\n当前请求: 分析数据",
+        ground.journal().await,
+        ground.environment(),
+    );
+    let end = execute(start.with_request("分析数据")).await.unwrap();
     assert_eq!(end.outcome.unwrap(), "<d 用户: 写代码\n\n当前请求: 分析数据>");
     let told = ground.told();
     assert_eq!(told[1..3], ["0 stage_started data - -", "1 run_started data - -"]);
@@ -406,9 +411,9 @@ default: {id: general, runnable: echo, input: 'g {query}'}
 #[tokio::test]
 async fn what_a_run_names_and_nobody_has_is_said_before_it_begins() {
     let ground = Ground::new(&["id: w\nstages: [{id: a, runnable: nobody, input: x}]"]);
-    let refused = |id: &'static str| Pinned::resolve(&ground.files, &ground.flows, id);
-    let Err(PinError::Unfit(problem)) = refused("w").await else { panic!("it was taken") };
+    let refused = |id: &'static str| ResolvedDefinitions::resolve(&ground.files, &ground.flows, id);
+    let Err(ResolveError::Unfit(problem)) = refused("w").await else { panic!("it was taken") };
     assert!(problem.starts_with("Runnable not found: nobody"), "{problem}");
-    let Err(PinError::Unfit(problem)) = refused("gone").await else { panic!("it was taken") };
+    let Err(ResolveError::Unfit(problem)) = refused("gone").await else { panic!("it was taken") };
     assert_eq!(problem, "there is no workflow or task agent `gone`");
 }

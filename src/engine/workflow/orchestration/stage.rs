@@ -2,9 +2,9 @@
 
 use super::event::RunEventType;
 use super::failure::Failure;
-use super::part::{Part, Told};
-use super::pinned::Runnable;
-use super::workflow::{self, Output};
+use super::resolved::Runnable;
+use super::stage_context::{EventPayload, StageContext};
+use super::workflow::{self, WorkflowOutput};
 use super::{function, task_agent};
 use crate::journal::{Done, Durability, Label, StepError};
 use definitions::workflow::definition::{Shape, Stage, Target};
@@ -18,16 +18,20 @@ use types::duration;
 use types::run_outcome::RunFailure;
 
 /// Journal key of an attempt's recorded failure.
-pub(in crate::workflow) const FAILED: &str = "failed";
+pub(in crate::workflow) const FAILED_KEY: &str = "failed";
 
-/// Executes a stage whose condition holds, with its retries. `part` is the stage's own; its templates see `scope`.
-pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
-    part.run().outlet.room().await;
+/// Executes a stage whose condition holds, with its retries. `context` is the stage's own; its templates see `scope`.
+pub(in crate::workflow) async fn run(
+    context: &StageContext,
+    stage: &Stage,
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
+    context.run().event_buffer.wait_for_room().await;
     let input = stage.input.build(scope);
     let mut backoff = stage.retry.backoff;
     let mut attempt = 1;
     loop {
-        let failure = match noted(&part.attempt(attempt), stage, (attempt, &input), scope).await {
+        let failure = match run_and_note(&context.attempt(attempt), stage, (attempt, &input), scope).await {
             Ok(output) => return Ok(output),
             Err(Failure::Failed { failure, fatal: false }) => failure,
             Err(failure) => return Err(failure),
@@ -37,8 +41,8 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
             let attempts = failure.attempts.max(attempt);
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
-        if part.run().notes.is_none() {
-            part.journal().clock().sleep(pause(part, attempt, backoff)).await;
+        if context.run().notes.is_none() {
+            context.journal().clock().sleep(remaining_pause(context, attempt, backoff)).await;
         }
         backoff = backoff.saturating_mul(2);
         attempt += 1;
@@ -47,19 +51,24 @@ pub(in crate::workflow) async fn run(part: &Part, stage: &Stage, scope: &Scope) 
 
 /// Returns the rest of the pause after an attempt. A repeated run counts from the recorded failure, so it does not
 /// pause a second time.
-fn pause(part: &Part, attempt: u32, backoff: Duration) -> Duration {
-    if !part.attempt(attempt + 1).journal().recorded().is_empty() {
+fn remaining_pause(context: &StageContext, attempt: u32, backoff: Duration) -> Duration {
+    if !context.attempt(attempt + 1).journal().recorded().is_empty() {
         return Duration::ZERO;
     }
-    let failure = part.attempt(attempt).journal().record_of(FAILED);
-    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(part.journal().clock().now())))
+    let failure = context.attempt(attempt).journal().record_of(FAILED_KEY);
+    failure.map_or(backoff, |failure| backoff.saturating_sub(failure.at.until(context.journal().clock().now())))
 }
 
 /// Executes one attempt, and notes it if the run is replayed for a timeline.
-async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope: &Scope) -> Result<Output, Failure> {
-    let notes = part.run().notes.as_ref();
-    let place = notes.map(|notes| notes.begin(part, stage.runnable.id(), attempt, input));
-    let ended = attempted(part, stage, input, scope).await;
+async fn run_and_note(
+    context: &StageContext,
+    stage: &Stage,
+    (attempt, input): (u32, &str),
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
+    let notes = context.run().notes.as_ref();
+    let place = notes.map(|notes| notes.start(context, stage.runnable.id(), attempt, input));
+    let ended = run_attempt(context, stage, input, scope).await;
     if let Some((notes, place)) = notes.zip(place) {
         notes.end(place, ended.as_ref().map(|output| &output.text));
     }
@@ -68,37 +77,42 @@ async fn noted(part: &Part, stage: &Stage, (attempt, input): (u32, &str), scope:
 
 /// Executes one attempt. Its failure is recorded if the stage has a timeout or retries, or if the run continues after
 /// failures: in a repeated run the attempt might otherwise end differently.
-async fn attempted(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
-    let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1 || part.keeps_failures();
-    if recorded && part.journal().has(FAILED, FAILED) {
-        return Err(fail(part, None).await);
+async fn run_attempt(
+    context: &StageContext,
+    stage: &Stage,
+    input: &str,
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
+    let recorded = stage.timeout.is_some() || stage.retry.max_attempts > 1 || context.keeps_failures();
+    if recorded && context.journal().has(FAILED_KEY, FAILED_KEY) {
+        return Err(record_failure(context, None).await);
     }
-    part.run().spent.stage(part.depth()).map_err(|limit| Failure::fatal(part, limit))?;
-    let running = target(part, stage, input, scope);
+    context.run().counters.count_stage(context.depth()).map_err(|limit| Failure::fatal(context, limit))?;
+    let running = run_target(context, stage, input, scope);
     let ended = match stage.timeout {
         None => running.await,
-        Some(limit) => match part.journal().clock().within(limit, running).await {
+        Some(limit) => match context.journal().clock().within(limit, running).await {
             Some(ended) => ended,
             // The time that the user takes for an answer does not count against the stage's timeout.
-            None if part.run().asking.waits_within(&part.journal()) => pending().await,
-            None => Err(Failure::of(
-                part,
+            None if context.run().asking.waits_within(&context.journal()) => pending().await,
+            None => Err(Failure::retryable(
+                context,
                 format!("the stage took longer than {}; raise its `timeout`", duration::format(limit)),
             )),
         },
     };
     match ended {
-        Err(Failure::Failed { failure, fatal: false }) if recorded => Err(fail(part, Some(failure)).await),
+        Err(Failure::Failed { failure, fatal: false }) if recorded => Err(record_failure(context, Some(failure)).await),
         ended => ended,
     }
 }
 
 /// Records the failure of an attempt, or returns the recorded failure.
-async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
-    let label = Label { kind: "stage", target: part.path() };
-    let unknown = || RunFailure { path: part.path().to_owned(), cause: "the stage failed".into(), attempts: 1 };
-    let journal = part.journal();
-    let step = journal.step(FAILED, label, Durability::OnReturn, FAILED, |_| async {
+async fn record_failure(context: &StageContext, failure: Option<RunFailure>) -> Failure {
+    let label = Label { kind: "stage", target: context.path() };
+    let unknown = || RunFailure { path: context.path().to_owned(), cause: "the stage failed".into(), attempts: 1 };
+    let journal = context.journal();
+    let step = journal.step(FAILED_KEY, label, Durability::OnReturn, FAILED_KEY, |_| async {
         Ok::<_, Infallible>(Done { ok: false, ..Done::ok(failure.unwrap_or_else(unknown)) })
     });
     match Box::pin(step).await {
@@ -109,14 +123,19 @@ async fn fail(part: &Part, failure: Option<RunFailure>) -> Failure {
 }
 
 /// Runs the stage's agent, function or workflow on `input`.
-async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Result<Output, Failure> {
-    let inner = part.inner();
+async fn run_target(
+    context: &StageContext,
+    stage: &Stage,
+    input: &str,
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
+    let inner = context.inner();
     match &stage.runnable {
         Target::Inline(nested) => {
             let output = Box::pin(workflow::run(&inner, nested, scope.enter(&nested.shape, input))).await?;
-            Ok(shown(stage, &nested.shape, output))
+            Ok(visible_outputs(stage, &nested.shape, output))
         }
-        Target::Reference(id) => match part.run().pinned.find(id) {
+        Target::Reference(id) => match context.run().resolved.find(id) {
             Some(Runnable::Agent(agent)) => {
                 let agent = match &stage.model {
                     Some(models) => Cow::Owned(agent.asking(models)),
@@ -126,38 +145,42 @@ async fn target(part: &Part, stage: &Stage, input: &str, scope: &Scope) -> Resul
             }
             Some(Runnable::Workflow(nested)) => {
                 let output = Box::pin(workflow::run(&inner, nested, Scope::root(input, None))).await?;
-                Ok(shown(stage, &nested.shape, output))
+                Ok(visible_outputs(stage, &nested.shape, output))
             }
             Some(Runnable::Flow(flow)) => {
                 let models = stage.model.as_ref();
                 Ok(Box::pin(function::run(&inner, (id, flow), input, models)).await?.into())
             }
-            None => Err(Failure::fatal(part, format!("Runnable not found: {id}"))),
+            None => Err(Failure::fatal(context, format!("Runnable not found: {id}"))),
         },
     }
 }
 
 /// Reduces the outputs of the workflow that `stage` has run to the outputs that the surrounding workflow sees, as
 /// [`Stage::output_ids`] lists them.
-fn shown(stage: &Stage, shape: &Shape, output: Output) -> Output {
-    let left: Vec<_> = match shape {
+fn visible_outputs(stage: &Stage, shape: &Shape, output: WorkflowOutput) -> WorkflowOutput {
+    let further: Vec<_> = match shape {
         Shape::Parallel { .. } => {
             let is_inline = matches!(stage.runnable, Target::Inline(_));
-            output.left.into_iter().filter(|(id, _)| is_inline || !id.contains('.')).collect()
+            output.further.into_iter().filter(|(id, _)| is_inline || !id.contains('.')).collect()
         }
         _ if stage.shows().is_some() => {
             let under = |id: Arc<str>| format!("{}.{id}", stage.id).into();
-            output.left.into_iter().map(|(id, text)| (under(id), text)).collect()
+            output.further.into_iter().map(|(id, text)| (under(id), text)).collect()
         }
         Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => Vec::new(),
     };
-    Output { left, ..output }
+    WorkflowOutput { further, ..output }
 }
 
 /// Executes a stage, with the events of its start and end.
-pub(super) async fn told(part: &Part, stage: &Stage, scope: &Scope) -> Result<Output, Failure> {
-    part.tell(RunEventType::StageStarted, Told::default());
-    let output = run(part, stage, scope).await?;
-    part.tell(RunEventType::StageCompleted, Told::output(&output.text));
+pub(super) async fn run_with_events(
+    context: &StageContext,
+    stage: &Stage,
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
+    context.emit(RunEventType::StageStarted, EventPayload::default());
+    let output = run(context, stage, scope).await?;
+    context.emit(RunEventType::StageCompleted, EventPayload::output(&output.text));
     Ok(output)
 }

@@ -5,13 +5,13 @@
 
 use super::event::{RunEventType, Snapshot};
 use super::failure::Failure;
-use super::part::{Part, Told};
+use super::stage_context::{EventPayload, StageContext};
 use crate::action::{ActionResult, tool};
 use crate::journal::{Done, Durability, Label, StepError};
 use crate::model::delta::{Deltas, deltas};
 use crate::model::paced::Paced;
-use crate::model::recorded::{self, Spoken};
-use crate::model::{ActionAnswer, Facts, Model, ModelRequest, PromptMessage, PromptRole, ToolCall, ToolSpec};
+use crate::model::recorded::{self, RecordedReply};
+use crate::model::{ActionAnswer, Facts, Model, ModelRequest, ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 use definitions::agent::AgentRecord;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -19,15 +19,21 @@ use std::sync::Arc;
 use types::action::{Action, ActionKind};
 
 /// Runs `agent` on `input`, with the events of its start and end, and returns its answer.
-pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &str) -> Result<Arc<str>, Failure> {
-    part.tell(RunEventType::RunStarted, Told::default());
-    let ended = match Conversation::new(part, agent, input) {
-        Ok(conversation) => conversation.hold().await,
+pub(in crate::workflow) async fn run(
+    context: &StageContext,
+    agent: &AgentRecord,
+    input: &str,
+) -> Result<Arc<str>, Failure> {
+    context.emit(RunEventType::RunStarted, EventPayload::default());
+    let ended = match Conversation::new(context, agent, input) {
+        Ok(conversation) => conversation.run().await,
         Err(failure) => Err(failure),
     };
     match &ended {
-        Ok(output) => part.tell(RunEventType::RunCompleted, Told::output(output)),
-        Err(Failure::Failed { failure, .. }) => part.tell(RunEventType::RunFailed, Told::error(&failure.cause)),
+        Ok(output) => context.emit(RunEventType::RunCompleted, EventPayload::output(output)),
+        Err(Failure::Failed { failure, .. }) => {
+            context.emit(RunEventType::RunFailed, EventPayload::error(&failure.cause))
+        }
         // The turn will repeat the run or end it, so there is no end to report yet.
         Err(Failure::Journal(_)) => {}
     }
@@ -36,7 +42,7 @@ pub(in crate::workflow) async fn run(part: &Part, agent: &AgentRecord, input: &s
 
 /// An agent's conversation with its model so far.
 struct Conversation<'a> {
-    part: &'a Part,
+    context: &'a StageContext,
     agent: &'a AgentRecord,
     model: Arc<dyn Model>,
     input: &'a str,
@@ -47,20 +53,20 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn new(part: &'a Part, agent: &'a AgentRecord, input: &'a str) -> Result<Self, Failure> {
-        let services = part.services();
-        let model = services.models.chain(&agent.config.model).map_err(|error| Failure::fatal(part, error))?;
+    fn new(context: &'a StageContext, agent: &'a AgentRecord, input: &'a str) -> Result<Self, Failure> {
+        let services = context.services();
+        let model = services.models.chain(&agent.config.model).map_err(|error| Failure::fatal(context, error))?;
         let tools = Arc::new(tool::specs(&agent.config, &services.tools));
         let prompt = agent.config.system_prompt.clone().unwrap_or_default();
         let messages =
             vec![PromptMessage::new(PromptRole::System, prompt), PromptMessage::new(PromptRole::User, input)];
-        Ok(Self { part, agent, model, input, tools, messages: Arc::new(messages), last: None })
+        Ok(Self { context, agent, model, input, tools, messages: Arc::new(messages), last: None })
     }
 
     /// Alternates model calls and tool calls until an answer has no tool calls. That answer is the output.
-    async fn hold(mut self) -> Result<Arc<str>, Failure> {
+    async fn run(mut self) -> Result<Arc<str>, Failure> {
         for iteration in 0..self.agent.config.max_iterations {
-            let Spoken { content, tool_calls, extra, .. } = Box::pin(self.ask(iteration)).await?;
+            let RecordedReply { content, tool_calls, extra, .. } = Box::pin(self.ask(iteration)).await?;
             if tool_calls.is_empty() {
                 return Ok(content.into());
             }
@@ -71,8 +77,8 @@ impl<'a> Conversation<'a> {
             }
         }
         let (id, most) = (self.agent.id(), self.agent.config.max_iterations);
-        Err(Failure::of(
-            self.part,
+        Err(Failure::retryable(
+            self.context,
             format!(
                 "agent `{id}` has no answer after {most} rounds of tool calls; raise its `max_iterations`, or check \
                  its tool calls in the run's steps"
@@ -80,9 +86,9 @@ impl<'a> Conversation<'a> {
         ))
     }
 
-    async fn ask(&self, iteration: u32) -> Result<Spoken, Failure> {
-        let (part, step) = (self.part, format!("{iteration}/model"));
-        part.model_call()?;
+    async fn ask(&self, iteration: u32) -> Result<RecordedReply, Failure> {
+        let (context, step) = (self.context, format!("{iteration}/model"));
+        context.count_model_call()?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
             message: self.input.to_owned(),
@@ -92,31 +98,34 @@ impl<'a> Conversation<'a> {
         let request =
             ModelRequest::new(Arc::clone(&self.messages)).with_tools(Arc::clone(&self.tools)).with_facts(facts);
         let (sink, pieces) = deltas();
-        let (journal, names) = (part.journal(), self.agent.config.model.to_string());
+        let (journal, names) = (context.journal(), self.agent.config.model.to_string());
         let model = (names.as_str(), self.model.as_ref());
         let asked = (&self.agent.hash, &self.messages);
-        let asking = recorded::converse(&journal, &step, model, &asked, request, sink);
+        let asking = recorded::stream_with_tools(&journal, &step, model, &asked, request, sink);
         // The last pieces may still be in flight when the answer is complete, so the run counts as busy until they
         // are out.
-        let busy = journal.busy();
-        let (answered, ()) = tokio::join!(asking, show(part, &step, pieces));
+        let busy = journal.enter();
+        let (answered, ()) = tokio::join!(asking, publish_pieces(context, &step, pieces));
         drop(busy);
-        let spoken = answered.map_err(|error| Failure::of_model(part, error))?.output;
-        part.tokens(spoken.tokens)?;
-        let calls = spoken.tool_calls.iter().map(|call| json!(call.without_extra())).collect();
+        let reply = answered.map_err(|error| Failure::from_model_error(context, error))?.output;
+        context.count_tokens(reply.tokens)?;
+        let calls = reply.tool_calls.iter().map(|call| json!(call.without_extra())).collect();
         let snapshot = Snapshot {
             role: "assistant".into(),
-            content: spoken.content.clone(),
+            content: reply.content.clone(),
             tool_calls: Some(calls).filter(|calls: &Vec<Value>| !calls.is_empty()),
         };
-        part.tell(RunEventType::StepCompleted, Told { step: Some(step), snapshot: Some(snapshot), ..Told::default() });
-        Ok(spoken)
+        context.emit(
+            RunEventType::StepCompleted,
+            EventPayload { step: Some(step), snapshot: Some(snapshot), ..EventPayload::default() },
+        );
+        Ok(reply)
     }
 
     /// Calls a tool as one step. A failure is a result that the model reads.
-    async fn call(&mut self, step: &str, call: ToolCall) -> Result<(), Failure> {
-        let (services, agent) = (self.part.services(), &self.agent.config);
-        let (journal, asked) = (self.part.journal(), (&call.name, &call.arguments));
+    async fn call(&mut self, step: &str, call: ModelToolCall) -> Result<(), Failure> {
+        let (services, agent) = (self.context.services(), &self.agent.config);
+        let (journal, asked) = (self.context.journal(), (&call.name, &call.arguments));
         let label = Label { kind: "tool", target: &call.name };
         let run = journal.step(step, label, Durability::OnReturn, &asked, |idempotency_key| async move {
             let result = match params(asked.1) {
@@ -136,8 +145,8 @@ impl<'a> Conversation<'a> {
         };
         let content = result.to_string();
         let snapshot = Snapshot { role: "tool".into(), content: content.clone(), tool_calls: None };
-        let told = Told { step: Some(step.to_owned()), snapshot: Some(snapshot), ..Told::default() };
-        self.part.tell(RunEventType::StepCompleted, told);
+        let payload = EventPayload { step: Some(step.to_owned()), snapshot: Some(snapshot), ..EventPayload::default() };
+        self.context.emit(RunEventType::StepCompleted, payload);
         Arc::make_mut(&mut self.messages).push(PromptMessage::tool(call.id, content));
         self.last = Some(Arc::new((call.name, result)));
         Ok(())
@@ -155,10 +164,13 @@ fn params(arguments: &str) -> Result<Map<String, Value>, String> {
 
 /// Publishes the pieces of an answer as events. Each piece waits until the previous one has been taken for
 /// publication.
-pub(super) async fn show(part: &Part, step: &str, pieces: Deltas) {
+pub(super) async fn publish_pieces(context: &StageContext, step: &str, pieces: Deltas) {
     let mut paced = Paced::new(pieces);
     while let Some(delta) = paced.next().await {
-        part.tell(RunEventType::StepDelta, Told { step: Some(step.to_owned()), delta: Some(delta), ..Told::default() });
-        part.run().outlet.taken().await;
+        context.emit(
+            RunEventType::StepDelta,
+            EventPayload { step: Some(step.to_owned()), delta: Some(delta), ..EventPayload::default() },
+        );
+        context.run().event_buffer.wait_until_taken().await;
     }
 }

@@ -5,10 +5,10 @@
 
 use super::event::RunEvent;
 use super::failure::Failure;
-use super::part::Part;
-use super::pinned::Pinned;
+use super::resolved::ResolvedDefinitions;
 use super::run::{EventSink, RunServices, RunStart, execute};
-use super::spent::Limits;
+use super::stage_context::StageContext;
+use super::usage::Limits;
 use crate::journal::Journal;
 use crate::model::Models;
 use crate::model::offline::Offline;
@@ -72,16 +72,22 @@ pub(in crate::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
 
 impl Notes {
     /// Notes the start of a stage. Returns its index for [`Notes::end`].
-    pub(super) fn begin(&self, part: &Part, runnable: &str, attempt: u32, input: &str) -> usize {
-        self.begin_over(part, runnable, (attempt, input), &part.journal().recorded())
+    pub(super) fn start(&self, context: &StageContext, runnable: &str, attempt: u32, input: &str) -> usize {
+        self.add_entry(context, runnable, (attempt, input), &context.journal().recorded())
     }
 
     /// Notes the start of a node of a dynamic workflow. Counts only the steps of this activation, not of later ones.
-    pub(in crate::workflow) fn begin_node(&self, part: &Part, runnable: &str, input: &str) -> usize {
-        self.begin_over(part, runnable, (1, input), &part.journal().recorded_once())
+    pub(in crate::workflow) fn start_node(&self, context: &StageContext, runnable: &str, input: &str) -> usize {
+        self.add_entry(context, runnable, (1, input), &context.journal().recorded_once())
     }
 
-    fn begin_over(&self, part: &Part, runnable: &str, (attempt, input): (u32, &str), steps: &[StepRecord]) -> usize {
+    fn add_entry(
+        &self,
+        context: &StageContext,
+        runnable: &str,
+        (attempt, input): (u32, &str),
+        steps: &[StepRecord],
+    ) -> usize {
         let started_at = steps.iter().map(|step| step.at.minus(Duration::from_millis(step.ms))).min();
         let ended_at = steps.iter().map(|step| step.at).max();
         let asked = || steps.iter().filter(|step| step.kind == "model");
@@ -90,10 +96,10 @@ impl Notes {
             completion: sum.completion + tokens.completion,
         });
         let entry = TimelineEntry {
-            path: part.path().to_owned(),
+            path: context.path().to_owned(),
             runnable: runnable.to_owned(),
             attempt,
-            depth: part.depth(),
+            depth: context.depth(),
             status: StageStatus::Running,
             input: input.to_owned(),
             output: None,
@@ -134,10 +140,10 @@ impl Notes {
 }
 
 /// Sink that drops all events: a replay for a timeline publishes nothing.
-struct Nowhere;
+struct NullSink;
 
 #[async_trait]
-impl EventSink for Nowhere {
+impl EventSink for NullSink {
     async fn publish(&self, _: Vec<RunEvent>) -> Result<(), String> {
         Ok(())
     }
@@ -145,10 +151,10 @@ impl EventSink for Nowhere {
 
 /// Returns the stages that a run has started, in the order of their start.
 ///
-/// `journal` has the run's steps, from [`Journal::looked_at`]. `input` and `request` are those with which the run
+/// `journal` has the run's steps, from [`Journal::read_only`]. `input` and `request` are those with which the run
 /// started.
 pub async fn timeline(
-    pinned: Pinned,
+    resolved: ResolvedDefinitions,
     journal: Journal,
     services: RunServices,
     (input, request): (String, String),
@@ -156,18 +162,18 @@ pub async fn timeline(
     let notes = Arc::new(Notes::default());
     // Placeholders under the names of the run's models. They are never asked, since only recorded steps are replayed.
     let models =
-        pinned.models().into_iter().fold(Models::offline(), |models, name| models.with(&name, Arc::new(Offline)));
+        resolved.models().into_iter().fold(Models::offline(), |models, name| models.with(&name, Arc::new(Offline)));
     let start = RunStart {
         run_id: journal.session_id().to_owned(),
-        pinned,
+        resolved,
         input,
         request,
         journal,
         services: RunServices { models, ..services },
-        sink: Arc::new(Nowhere),
-        limits: Limits::NONE,
+        sink: Arc::new(NullSink),
+        limits: Limits::UNLIMITED,
         elapsed: Duration::ZERO,
-        asking: Arc::new(Asking::onlooker()),
+        asking: Arc::new(Asking::for_replay()),
         notes: Some(Arc::clone(&notes)),
     };
     // The end of the run is in its record. Only the notes matter here.

@@ -2,7 +2,7 @@
 
 use super::event::RunEventType;
 use super::failure::Failure;
-use super::part::{Part, Told};
+use super::stage_context::{EventPayload, StageContext};
 use super::{conditional, loops, parallel, pipeline};
 use crate::workflow::orchestration::dynamic;
 use definitions::workflow::definition::{Shape, Workflow};
@@ -14,54 +14,56 @@ use std::sync::Arc;
 
 /// Result of a workflow or stage.
 #[derive(Clone, Debug)]
-pub(in crate::workflow) struct Output {
+pub(in crate::workflow) struct WorkflowOutput {
     /// The output text.
     pub(in crate::workflow) text: Arc<str>,
     /// Further outputs that the surrounding workflow sees, by name: the branches of a parallel workflow, and the
     /// outputs of inner stages. `None` for a skipped stage.
-    pub(super) left: Vec<(Arc<str>, Option<Arc<str>>)>,
+    pub(super) further: Vec<(Arc<str>, Option<Arc<str>>)>,
     /// Number of iterations, for a loop.
     pub(super) iterations: Option<u32>,
 }
 
-impl From<Arc<str>> for Output {
+impl From<Arc<str>> for WorkflowOutput {
     fn from(text: Arc<str>) -> Self {
-        Self { text, left: Vec::new(), iterations: None }
+        Self { text, further: Vec::new(), iterations: None }
     }
 }
 
-impl Output {
+impl WorkflowOutput {
     /// Result of a pipeline or loop whose last stage returned `last`.
-    fn of_stages(last: Arc<str>, template: Option<&InputMapping>, outputs: &OutputStore) -> Self {
+    fn from_stages(last: Arc<str>, template: Option<&InputMapping>, outputs: &OutputStore) -> Self {
         let text = template.map_or(last, |template| template.build(outputs.scope()).into());
-        Self { text, left: outputs.left().into_iter().collect(), iterations: None }
+        Self { text, further: outputs.left().into_iter().collect(), iterations: None }
     }
 
     /// Contents of the event that reports this result.
-    pub(super) fn told(&self, shape: &Shape) -> Told {
-        let mut told = Told::output(&self.text);
-        if let Some(data) = &mut told.data {
+    pub(super) fn payload(&self, shape: &Shape) -> EventPayload {
+        let mut payload = EventPayload::output(&self.text);
+        if let Some(data) = &mut payload.data {
             if let Some(iterations) = self.iterations {
                 data.insert("iterations".into(), iterations.into());
             }
             if matches!(shape, Shape::Parallel { .. }) {
-                let branches = self.left.iter().filter(|(id, _)| !id.contains('.'));
+                let branches = self.further.iter().filter(|(id, _)| !id.contains('.'));
                 let ran = branches.filter_map(|(id, text)| Some((id.to_string(), Value::from(text.as_deref()?))));
                 data.insert("branch_outputs".into(), Value::Object(ran.collect()));
             }
         }
-        told
+        payload
     }
 }
 
 /// Executes a workflow within another one, with the events of its start and end. `scope` is the inner workflow's.
-pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Result<Output, Failure> {
-    part.tell(RunEventType::RunStarted, Told::default());
-    let ended = stages(part, workflow, scope).await;
+pub(super) async fn run(context: &StageContext, workflow: &Workflow, scope: Scope) -> Result<WorkflowOutput, Failure> {
+    context.emit(RunEventType::RunStarted, EventPayload::default());
+    let ended = stages(context, workflow, scope).await;
     match &ended {
-        Ok(output) => part.tell(RunEventType::RunCompleted, output.told(&workflow.shape)),
+        Ok(output) => context.emit(RunEventType::RunCompleted, output.payload(&workflow.shape)),
         Err(Failure::Failed { failure, .. }) => {
-            part.failed_at(workflow, failure).tell(RunEventType::RunFailed, Told::error(failure.to_string()));
+            context
+                .failed_at(workflow, failure)
+                .emit(RunEventType::RunFailed, EventPayload::error(failure.to_string()));
         }
         // The turn will repeat the workflow or end it, so there is no end to report yet.
         Err(Failure::Journal(_)) => {}
@@ -70,25 +72,33 @@ pub(super) async fn run(part: &Part, workflow: &Workflow, scope: Scope) -> Resul
 }
 
 /// Executes the stages of a workflow, according to its type.
-pub(super) async fn stages(part: &Part, workflow: &Workflow, scope: Scope) -> Result<Output, Failure> {
+pub(super) async fn stages(
+    context: &StageContext,
+    workflow: &Workflow,
+    scope: Scope,
+) -> Result<WorkflowOutput, Failure> {
     let shape = &workflow.shape;
     match shape {
         Shape::Pipeline { stages, output, .. } => {
-            let mut outputs = part.outputs(shape, scope);
-            let last = pipeline::run(part, stages, &mut outputs).await?;
-            Ok(Output::of_stages(last, output.as_ref(), &outputs))
+            let mut outputs = context.outputs(shape, scope);
+            let last = pipeline::run(context, stages, &mut outputs).await?;
+            Ok(WorkflowOutput::from_stages(last, output.as_ref(), &outputs))
         }
         Shape::Loop { stages, condition, max_iterations, output, .. } => {
-            let of = loops::Loop { id: &workflow.id, stages, condition, max_iterations: *max_iterations };
-            let mut outputs = part.outputs(shape, scope);
-            let (last, iterations) = loops::run(part, of, &mut outputs).await?;
-            Ok(Output { iterations: Some(iterations), ..Output::of_stages(last, output.as_ref(), &outputs) })
+            let definition =
+                loops::LoopDefinition { id: &workflow.id, stages, condition, max_iterations: *max_iterations };
+            let mut outputs = context.outputs(shape, scope);
+            let (last, iterations) = loops::run(context, definition, &mut outputs).await?;
+            Ok(WorkflowOutput {
+                iterations: Some(iterations),
+                ..WorkflowOutput::from_stages(last, output.as_ref(), &outputs)
+            })
         }
         Shape::Parallel { branches, merge_template, max_concurrency } => {
-            let most = max_concurrency.unwrap_or(part.run().max_parallel).max(1);
-            parallel::run(part, branches, merge_template.as_ref(), (most, scope)).await
+            let most = max_concurrency.unwrap_or(context.run().max_parallel).max(1);
+            parallel::run(context, branches, merge_template.as_ref(), (most, scope)).await
         }
-        Shape::Conditional { routes, default } => conditional::run(part, routes, default.as_deref(), &scope).await,
-        Shape::Dynamic(dynamic) => Box::pin(dynamic::run(part, dynamic, scope.query())).await,
+        Shape::Conditional { routes, default } => conditional::run(context, routes, default.as_deref(), &scope).await,
+        Shape::Dynamic(dynamic) => Box::pin(dynamic::run(context, dynamic, scope.query())).await,
     }
 }

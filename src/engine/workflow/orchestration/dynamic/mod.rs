@@ -4,7 +4,7 @@
 //! The steps of the plan run, and the review agent judges whether the results answer the request. If they do not, the
 //! replan agent may add a second plan, once. Then the summary agent writes the answer.
 //!
-//! Control flow, each node as a [`Part`](super::part::Part) of the run:
+//! Control flow, each node as a [`StageContext`](super::stage_context::StageContext) of the run:
 //!
 //! - [`mod@run`] goes from node to node, and `nodes` has the messages between nodes and the work of each node.
 //! - `structured` asks an agent for an answer that follows a JSON Schema, `orchestrator` executes a plan, and
@@ -35,4 +35,4 @@ use definitions::workflow::node::Node;
 pub(super) use run::run;
 
 /// The nodes whose answer is the workflow's output without changes.
-pub(super) const SPEAKERS: [&str; 2] = [Node::Review.id(), Node::Summary.id()];
+pub(super) const OUTPUT_NODES: [&str; 2] = [Node::Review.id(), Node::Summary.id()];

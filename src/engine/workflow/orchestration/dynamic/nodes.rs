@@ -4,12 +4,12 @@ use super::plan::{PlanStep, TriagePlan, TriageReplan};
 use super::results::Results;
 use super::review::Review;
 use super::route::{TARGETS, Triage, select_triage_path};
-use super::structured::{Unusable, ask};
+use super::structured::{NoValidAnswer, ask};
 use super::{inputs, orchestrator, schema, summary};
 use crate::journal::StepError;
-use crate::workflow::orchestration::ask::Asked;
+use crate::workflow::orchestration::ask::AskOutcome;
 use crate::workflow::orchestration::failure::Failure;
-use crate::workflow::orchestration::part::Part;
+use crate::workflow::orchestration::stage_context::StageContext;
 use definitions::workflow::definition::Dynamic;
 use definitions::workflow::node::Node;
 use serde_json::json;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Input of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Message {
+pub(super) enum NodeMessage {
     /// The request, for the first node.
     Query,
     /// Make a plan for the request.
@@ -36,7 +36,7 @@ pub(super) enum Message {
     StreamingRequest { early: bool },
 }
 
-impl Message {
+impl NodeMessage {
     /// The node that handles the message.
     pub(super) fn node(&self) -> Node {
         match self {
@@ -70,11 +70,11 @@ pub(super) struct Step {
     /// Output of the node. Without a next message it is the output of the workflow.
     pub(super) output: Arc<str>,
     /// Message for the next node.
-    pub(super) next: Option<Message>,
+    pub(super) next: Option<NodeMessage>,
 }
 
 impl Step {
-    fn to(output: impl Into<Arc<str>>, next: Message) -> Self {
+    fn to(output: impl Into<Arc<str>>, next: NodeMessage) -> Self {
         Self { output: output.into(), next: Some(next) }
     }
 
@@ -84,104 +84,112 @@ impl Step {
 }
 
 /// State that the nodes share.
-pub(super) struct State<'d> {
+pub(super) struct DynamicState<'d> {
     pub(super) dynamic: &'d Dynamic,
     /// The request, with the user's answers since.
     pub(super) query: String,
     pub(super) results: Results,
 }
 
-impl State<'_> {
+impl DynamicState<'_> {
     fn names(&self) -> Vec<&str> {
         self.dynamic.agents.iter().map(|agent| agent.name()).collect()
     }
 
     /// Returns the text that the node's agent reads.
-    pub(super) fn input(&self, message: &Message) -> String {
+    pub(super) fn input(&self, message: &NodeMessage) -> String {
         let (query, agents) = (&self.query, &self.dynamic.agents);
         match message {
-            Message::Query => query.clone(),
-            Message::PlanRequest => inputs::plan(query, agents),
-            Message::ReplanRequest(review) => inputs::replan(query, agents, &self.results, review),
-            Message::Clarify(text) | Message::Reject(text) => text.clone(),
-            Message::Execute { plan, .. } => json!(plan).to_string(),
-            Message::ReviewRequest => inputs::judged(query, &self.results),
-            Message::StreamingRequest { .. } => inputs::summary(query, &self.results, None),
+            NodeMessage::Query => query.clone(),
+            NodeMessage::PlanRequest => inputs::plan(query, agents),
+            NodeMessage::ReplanRequest(review) => inputs::replan(query, agents, &self.results, review),
+            NodeMessage::Clarify(text) | NodeMessage::Reject(text) => text.clone(),
+            NodeMessage::Execute { plan, .. } => json!(plan).to_string(),
+            NodeMessage::ReviewRequest => inputs::judged(query, &self.results),
+            NodeMessage::StreamingRequest { .. } => inputs::summary(query, &self.results, None),
         }
     }
 
-    /// Executes the node of `message` at `part`. `input` is the text made from the message.
-    pub(super) async fn handle(&mut self, part: &Part, message: Message, input: &str) -> Result<Step, Failure> {
+    /// Executes the node of `message` at `context`. `input` is the text made from the message.
+    pub(super) async fn handle(
+        &mut self,
+        context: &StageContext,
+        message: NodeMessage,
+        input: &str,
+    ) -> Result<Step, Failure> {
         match message {
-            Message::Query => Ok(Step::to(input, Message::PlanRequest)),
-            Message::PlanRequest => self.plan(part, input).await,
-            Message::ReplanRequest(_) => self.replan(part, input).await,
-            Message::Clarify(question) => Ok(self.asked(&question, part.ask(question.as_str()).await?)),
-            Message::Reject(reason) => Ok(Step::end(reason)),
-            Message::Execute { plan, again } => {
-                self.results = orchestrator::run(part, self.dynamic, &plan, &self.results).await?;
-                let next = if again { Message::StreamingRequest { early: false } } else { Message::ReviewRequest };
+            NodeMessage::Query => Ok(Step::to(input, NodeMessage::PlanRequest)),
+            NodeMessage::PlanRequest => self.plan(context, input).await,
+            NodeMessage::ReplanRequest(_) => self.replan(context, input).await,
+            NodeMessage::Clarify(question) => Ok(self.asked(&question, context.ask(question.as_str()).await?)),
+            NodeMessage::Reject(reason) => Ok(Step::end(reason)),
+            NodeMessage::Execute { plan, again } => {
+                self.results = orchestrator::run(context, self.dynamic, &plan, &self.results).await?;
+                let next =
+                    if again { NodeMessage::StreamingRequest { early: false } } else { NodeMessage::ReviewRequest };
                 Ok(Step::to(self.results.text(), next))
             }
-            Message::ReviewRequest => self.review(part, input).await,
-            Message::StreamingRequest { early } => {
+            NodeMessage::ReviewRequest => self.review(context, input).await,
+            NodeMessage::StreamingRequest { early } => {
                 let most = self.dynamic.max_iterations;
                 let note = early.then(|| inputs::at_limit(&self.query, most, &self.results));
-                let text = summary::write(part, self.dynamic, &self.query, &self.results, note).await?;
+                let text = summary::write(context, self.dynamic, &self.query, &self.results, note).await?;
                 Ok(Step::end(text))
             }
         }
     }
 
     /// Asks for a plan. If the answer is still invalid after its correction, the request is rejected.
-    async fn plan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+    async fn plan(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriagePlan::parse(content, &names);
-        let plan = match ask(part, &self.dynamic.plan, schema::plan(&names), input, parse).await? {
+        let plan = match ask(context, &self.dynamic.plan, schema::plan(&names), input, parse).await? {
             Ok(plan) => plan,
-            Err(Unusable::Answer(problem)) => TriagePlan::rejected(inputs::no_plan(&self.query, &problem)),
-            Err(Unusable::Model(error)) => return Err(Failure::of_model(part, StepError::Operation(error))),
+            Err(NoValidAnswer::Answer(problem)) => TriagePlan::rejected(inputs::no_plan(&self.query, &problem)),
+            Err(NoValidAnswer::Model(error)) => {
+                return Err(Failure::from_model_error(context, StepError::Operation(error)));
+            }
         };
         Ok(self.triaged(Triage::Plan(plan)))
     }
 
     /// Asks for a second plan. Without a valid answer the results stay as they are.
-    async fn replan(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+    async fn replan(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriageReplan::parse(content, &names);
-        let asked = ask(part, &self.dynamic.replan, schema::replan(&names), input, parse).await?;
+        let asked = ask(context, &self.dynamic.replan, schema::replan(&names), input, parse).await?;
         let replan = asked.unwrap_or_else(|problem| TriageReplan::refused(problem.to_string()));
         Ok(self.triaged(Triage::Replan(replan)))
     }
 
     fn triaged(&self, triage: Triage) -> Step {
         let output = json!(triage).to_string();
-        Step::to(output, Message::routed(triage, &self.query))
+        Step::to(output, NodeMessage::routed(triage, &self.query))
     }
 
     /// Continues with the user's answer: the next node plans again. In a run that belongs to no conversation the
     /// question becomes the output.
-    pub(super) fn asked(&mut self, question: &str, asked: Asked) -> Step {
+    pub(super) fn asked(&mut self, question: &str, asked: AskOutcome) -> Step {
         match asked {
-            Asked::Nobody => Step::end(question),
-            Asked::Answer(answer) => {
+            AskOutcome::Nobody => Step::end(question),
+            AskOutcome::Answer(answer) => {
                 self.query = inputs::answered(&self.query, question, &answer);
-                Step::to(answer, Message::PlanRequest)
+                Step::to(answer, NodeMessage::PlanRequest)
             }
         }
     }
 
     /// Asks for a review, and writes the answer immediately if the results are complete. They count as complete if
     /// there is no valid review.
-    async fn review(&self, part: &Part, input: &str) -> Result<Step, Failure> {
+    async fn review(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let role = &self.dynamic.review;
-        match ask(&part.keyed("review"), role, schema::review(), input, Review::parse).await? {
+        match ask(&context.keyed("review"), role, schema::review(), input, Review::parse).await? {
             Ok(review) if !review.is_complete => {
                 let output = json!(review).to_string();
-                Ok(Step::to(output, Message::ReplanRequest(review)))
+                Ok(Step::to(output, NodeMessage::ReplanRequest(review)))
             }
             Ok(_) | Err(_) => {
-                let here = part.keyed("summary");
+                let here = context.keyed("summary");
                 Ok(Step::end(summary::write(&here, self.dynamic, &self.query, &self.results, None).await?))
             }
         }

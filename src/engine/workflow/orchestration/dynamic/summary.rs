@@ -2,9 +2,9 @@
 
 use super::inputs;
 use super::results::Results;
-use super::structured::player;
+use super::structured::agent_of_role;
 use crate::workflow::orchestration::failure::Failure;
-use crate::workflow::orchestration::part::Part;
+use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::task_agent;
 use definitions::workflow::definition::Dynamic;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Asks the summary agent for the answer to `query`, and appends `note`. Without results the answer is the note
 /// alone, and no model is asked.
 pub(super) async fn write(
-    part: &Part,
+    context: &StageContext,
     dynamic: &Dynamic,
     query: &str,
     results: &Results,
@@ -21,9 +21,9 @@ pub(super) async fn write(
     if let Some(note) = note.as_ref().filter(|_| results.is_empty()) {
         return Ok(note.as_str().into());
     }
-    let agent = player(part, &dynamic.summary)?;
+    let agent = agent_of_role(context, &dynamic.summary)?;
     let input = inputs::summary(query, results, note.as_deref());
-    let written = task_agent::run(&part.inner(), &agent, &input).await?;
+    let written = task_agent::run(&context.inner(), &agent, &input).await?;
     Ok(match note {
         Some(note) => format!("{}\n\n{note}", written.trim_end()).into(),
         None => written,

@@ -1,12 +1,12 @@
 //! Tests of the pure parts: parsing of plans and reviews, routes between nodes, results, and the user's answer.
 
-use super::nodes::{Message, State};
+use super::nodes::{DynamicState, NodeMessage};
 use super::plan::{PlanStep, TriageAction, TriagePlan, TriageReplan, branch_ids, groups};
 use super::results::{Results, StepResult};
 use super::review::Review;
 use super::route::{TARGETS, Triage, select_triage_path};
 use super::{inputs, schema};
-use crate::workflow::orchestration::ask::Asked;
+use crate::workflow::orchestration::ask::AskOutcome;
 use definitions::workflow::definition::{Dynamic, Shape, WorkflowRecord};
 use definitions::workflow::node::Node;
 use definitions::workflow::read;
@@ -119,10 +119,10 @@ fn one_function_routes_both_kinds_of_triage() {
 fn a_question_without_words_gets_a_polite_sentence_in_the_users_language() {
     let clarify = || Triage::Plan(TriagePlan { action: TriageAction::Clarify, ..TriagePlan::rejected("") });
     let reject = |reason: &str| Triage::Plan(TriagePlan::rejected(reason));
-    assert_eq!(Message::routed(clarify(), "查一下"), Message::Clarify(inputs::vague("查一下")));
+    assert_eq!(NodeMessage::routed(clarify(), "查一下"), NodeMessage::Clarify(inputs::vague("查一下")));
     assert!(inputs::vague("查一下").contains("具体") && inputs::vague("look").contains("Could you"));
-    assert_eq!(Message::routed(reject(" "), "x"), Message::Reject(inputs::rejected("x")));
-    assert_eq!(Message::routed(reject("不行"), "x"), Message::Reject("不行".into()));
+    assert_eq!(NodeMessage::routed(reject(" "), "x"), NodeMessage::Reject(inputs::rejected("x")));
+    assert_eq!(NodeMessage::routed(reject("不行"), "x"), NodeMessage::Reject("不行".into()));
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn the_schemas_are_strict_and_name_the_agents() {
 #[test]
 fn an_answer_goes_on_in_the_same_run_and_without_one_the_question_is_the_output() {
     let record = record();
-    let mut state = State { dynamic: of(&record), query: "查一下问题".into(), results: Results::default() };
-    let step = state.asked("哪个服务？", Asked::Nobody);
+    let mut state = DynamicState { dynamic: of(&record), query: "查一下问题".into(), results: Results::default() };
+    let step = state.asked("哪个服务？", AskOutcome::Nobody);
     assert_eq!((&*step.output, step.next), ("哪个服务？", None));
-    let step = state.asked("哪个服务？", Asked::Answer("支付\n很慢".into()));
-    assert_eq!((&*step.output, step.next), ("支付\n很慢", Some(Message::PlanRequest)));
+    let step = state.asked("哪个服务？", AskOutcome::Answer("支付\n很慢".into()));
+    assert_eq!((&*step.output, step.next), ("支付\n很慢", Some(NodeMessage::PlanRequest)));
     assert_eq!(state.query, "查一下问题\n助手: 哪个服务？\n用户: 支付\n    很慢");
-    assert!(state.input(&Message::PlanRequest).contains("用户: 支付"));
+    assert!(state.input(&NodeMessage::PlanRequest).contains("用户: 支付"));
 }

@@ -18,66 +18,66 @@ use tracing::debug;
 use types::event::{EventType, OutEvent, Reply, ReplyKind};
 
 /// The open chunk stream of a turn. All parts of the turn that publish chunks share it.
-pub(crate) struct Speech {
+pub(crate) struct ReplyStream {
     clock: Clock,
-    said: Mutex<Said>,
+    state: Mutex<StreamState>,
 }
 
 #[derive(Default)]
-struct Said {
+struct StreamState {
     /// Template of all chunks. Its id is the prefix of their ids.
-    voice: Option<Reply>,
+    template: Option<Reply>,
     /// The chunk stream whose whole text has not been published yet.
-    open: Option<Open>,
+    open: Option<OpenStream>,
 }
 
 /// A chunk stream and its text so far.
-struct Open {
+struct OpenStream {
     stream_id: String,
     text: String,
 }
 
-impl Open {
+impl OpenStream {
     /// True if `text` starts with the streamed text. White space at the start of `text` does not count, since a
     /// stream starts with a word.
-    fn begins(&self, text: &str) -> bool {
+    fn is_start_of(&self, text: &str) -> bool {
         text.trim_start().starts_with(&self.text)
     }
 }
 
 /// How a whole text relates to the open chunk stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct StreamEnd {
     /// The stream whose chunks are the beginning of the text.
     pub(crate) stream_id: Option<String>,
     /// The stream whose chunks belong to another text, which this one replaces.
     pub(crate) supersedes: Option<String>,
 }
 
-impl Speech {
+impl ReplyStream {
     /// Creates it without an open stream.
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { clock, said: Mutex::default() }
+        Self { clock, state: Mutex::default() }
     }
 
     /// Sets the template of the following chunks.
-    pub(crate) fn speak(&self, voice: Reply) {
-        self.said().voice = Some(voice);
+    pub(crate) fn set_template(&self, template: Reply) {
+        self.state().template = Some(template);
     }
 
-    /// Returns the event of a chunk, or `None` before `Turn::speaking` was called.
+    /// Returns the event of a chunk, or `None` before `Turn::open_reply_stream` was called.
     pub(crate) fn chunk(&self, delta: &Delta) -> Option<OutEvent> {
-        let mut said = self.said();
-        let voice = said.voice.clone()?;
+        let mut state = self.state();
+        let template = state.template.clone()?;
         let reply = Reply {
-            reply_id: format!("{}/chunk/{}/{}", voice.reply_id, delta.stream_id, delta.seq),
+            reply_id: format!("{}/chunk/{}/{}", template.reply_id, delta.stream_id, delta.seq),
             kind: ReplyKind::Chunk,
             text: delta.content.clone(),
             seq: delta.seq,
             stream_id: Some(delta.stream_id.clone()),
-            supersedes: said.goes_on(&delta.stream_id, &delta.content),
+            supersedes: state.append(&delta.stream_id, &delta.content),
             at: self.clock.now(),
-            ..voice
+            ..template
         };
         Some(OutEvent {
             channel: reply.channel.clone(),
@@ -90,64 +90,64 @@ impl Speech {
     }
 
     /// True if the open stream is the beginning of `text`.
-    pub(crate) fn is_of(&self, text: &str) -> bool {
-        self.said().open.as_ref().is_some_and(|open| open.begins(text))
+    pub(crate) fn is_start_of(&self, text: &str) -> bool {
+        self.state().open.as_ref().is_some_and(|open| open.is_start_of(text))
     }
 
     /// Closes the open stream, because the whole text `text` follows it or replaces it.
-    pub(crate) fn end(&self, text: &str) -> Ended {
-        match self.said().open.take() {
-            None => Ended::default(),
-            Some(open) if open.begins(text) => Ended { stream_id: Some(open.stream_id), supersedes: None },
-            Some(open) => Ended { stream_id: None, supersedes: Some(open.stream_id) },
+    pub(crate) fn end(&self, text: &str) -> StreamEnd {
+        match self.state().open.take() {
+            None => StreamEnd::default(),
+            Some(open) if open.is_start_of(text) => StreamEnd { stream_id: Some(open.stream_id), supersedes: None },
+            Some(open) => StreamEnd { stream_id: None, supersedes: Some(open.stream_id) },
         }
     }
 
     /// Adopts a reply that an earlier attempt of this turn has published.
     pub(crate) fn recall(&self, reply: &Reply) {
-        let mut said = self.said();
+        let mut state = self.state();
         match &reply.stream_id {
             Some(stream_id) if reply.kind == ReplyKind::Chunk => {
-                said.goes_on(stream_id, &reply.text);
+                state.append(stream_id, &reply.text);
             }
-            _ if is_answer(reply.kind) || reply.supersedes.is_some() => said.open = None,
+            _ if is_answer(reply.kind) || reply.supersedes.is_some() => state.open = None,
             _ => {}
         }
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, StreamState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Said {
+impl StreamState {
     /// Appends a piece to its stream. Returns the stream that this one supersedes, if it is a new one.
-    fn goes_on(&mut self, stream_id: &str, piece: &str) -> Option<String> {
+    fn append(&mut self, stream_id: &str, piece: &str) -> Option<String> {
         if let Some(open) = self.open.as_mut().filter(|open| open.stream_id == stream_id) {
             open.text.push_str(piece);
             return None;
         }
-        let begun = Open { stream_id: stream_id.to_owned(), text: piece.to_owned() };
+        let begun = OpenStream { stream_id: stream_id.to_owned(), text: piece.to_owned() };
         self.open.replace(begun).map(|before| before.stream_id)
     }
 }
 
 /// Publishes the pieces of a model's answer as chunks.
-pub(crate) struct Voice {
-    pub(crate) speech: Arc<Speech>,
+pub(crate) struct ChunkPublisher {
+    pub(crate) reply_stream: Arc<ReplyStream>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) guard: Guard,
 }
 
-impl Voice {
+impl ChunkPublisher {
     /// Publishes all pieces, and returns at the end of the answer. If a chunk cannot be published, the rest is not
     /// published as chunks; the whole text still follows.
-    pub(crate) async fn say(&self, pieces: Deltas) {
+    pub(crate) async fn publish_all(&self, pieces: Deltas) {
         let mut paced = Paced::new(pieces);
-        let mut heard = true;
+        let mut publishing = true;
         while let Some(delta) = paced.next().await {
-            if heard && let Some(chunk) = self.speech.chunk(&delta) {
-                heard = self.publish(chunk).await;
+            if publishing && let Some(chunk) = self.reply_stream.chunk(&delta) {
+                publishing = self.publish(chunk).await;
             }
         }
     }
@@ -162,9 +162,9 @@ impl Voice {
 }
 
 #[async_trait]
-impl Listener for Voice {
-    async fn hear(&self, _step: &str, pieces: Deltas) {
-        self.say(pieces).await;
+impl Listener for ChunkPublisher {
+    async fn publish_pieces(&self, _step: &str, pieces: Deltas) {
+        self.publish_all(pieces).await;
     }
 }
 
@@ -183,46 +183,46 @@ mod tests {
         reply
     }
 
-    fn said(speech: &Speech, stream_id: &str, seq: u64, content: &str) -> Reply {
+    fn said(reply_stream: &ReplyStream, stream_id: &str, seq: u64, content: &str) -> Reply {
         let delta = Delta { content: content.into(), seq, stream_id: stream_id.into(), supersedes: None };
-        serde_json::from_slice(&speech.chunk(&delta).unwrap().payload).unwrap()
+        serde_json::from_slice(&reply_stream.chunk(&delta).unwrap().payload).unwrap()
     }
 
-    fn speech() -> Speech {
-        let speech = Speech::new(Clock::system());
-        speech.speak(reply(ReplyKind::Chunk, ""));
-        speech
+    fn reply_stream() -> ReplyStream {
+        let reply_stream = ReplyStream::new(Clock::system());
+        reply_stream.set_template(reply(ReplyKind::Chunk, ""));
+        reply_stream
     }
 
     #[test]
     fn a_stream_names_the_one_whose_place_it_takes_and_the_whole_text_its_own() {
-        let speech = speech();
-        let first = said(&speech, "a", 0, "先");
+        let reply_stream = reply_stream();
+        let first = said(&reply_stream, "a", 0, "先");
         assert_eq!((first.reply_id.as_str(), first.supersedes), ("s1/m-1/0/flow/chunk/a/0", None));
-        assert_eq!(said(&speech, "b", 0, "后").supersedes.as_deref(), Some("a"));
-        assert_eq!(said(&speech, "b", 1, "说").supersedes, None);
-        assert!(speech.is_of("后说完") && !speech.is_of("先"));
-        assert_eq!(speech.end("\n后说完"), Ended { stream_id: Some("b".into()), supersedes: None });
-        assert_eq!(speech.end("再说"), Ended::default(), "a stream is closed once");
+        assert_eq!(said(&reply_stream, "b", 0, "后").supersedes.as_deref(), Some("a"));
+        assert_eq!(said(&reply_stream, "b", 1, "说").supersedes, None);
+        assert!(reply_stream.is_start_of("后说完") && !reply_stream.is_start_of("先"));
+        assert_eq!(reply_stream.end("\n后说完"), StreamEnd { stream_id: Some("b".into()), supersedes: None });
+        assert_eq!(reply_stream.end("再说"), StreamEnd::default(), "a stream is closed once");
     }
 
     #[test]
     fn another_text_takes_the_place_of_what_was_said() {
-        let speech = speech();
-        said(&speech, "a", 0, "先");
-        assert_eq!(speech.end("抱歉"), Ended { stream_id: None, supersedes: Some("a".into()) });
+        let reply_stream = reply_stream();
+        said(&reply_stream, "a", 0, "先");
+        assert_eq!(reply_stream.end("抱歉"), StreamEnd { stream_id: None, supersedes: Some("a".into()) });
     }
 
     #[test]
     fn a_repeated_turn_knows_what_it_has_said() {
-        let earlier = speech();
+        let earlier = reply_stream();
         let chunks = [said(&earlier, "a", 0, "先"), said(&earlier, "b", 0, "后"), said(&earlier, "b", 1, "说")];
-        let speech = speech();
-        chunks.iter().for_each(|chunk| speech.recall(chunk));
-        speech.recall(&reply(ReplyKind::Greeting, "您好"));
-        assert!(speech.is_of("后说"));
-        assert_eq!(said(&speech, "c", 0, "又").supersedes.as_deref(), Some("b"));
-        speech.recall(&reply(ReplyKind::Final, "又说"));
-        assert_eq!(speech.end("再说"), Ended::default());
+        let reply_stream = reply_stream();
+        chunks.iter().for_each(|chunk| reply_stream.recall(chunk));
+        reply_stream.recall(&reply(ReplyKind::Greeting, "您好"));
+        assert!(reply_stream.is_start_of("后说"));
+        assert_eq!(said(&reply_stream, "c", 0, "又").supersedes.as_deref(), Some("b"));
+        reply_stream.recall(&reply(ReplyKind::Final, "又说"));
+        assert_eq!(reply_stream.end("再说"), StreamEnd::default());
     }
 }

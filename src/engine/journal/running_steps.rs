@@ -5,18 +5,18 @@ use tokio::sync::Notify;
 
 /// The number of running steps of a turn.
 #[derive(Default)]
-pub(super) struct UnderWay {
+pub(super) struct RunningSteps {
     count: AtomicUsize,
     ended: Notify,
 }
 
 /// A running step; it ends when this is dropped.
-pub(crate) struct Begun<'a>(&'a UnderWay);
+pub(crate) struct RunningStep<'a>(&'a RunningSteps);
 
-impl UnderWay {
-    pub(super) fn begin(&self) -> Begun<'_> {
+impl RunningSteps {
+    pub(super) fn start(&self) -> RunningStep<'_> {
         self.count.fetch_add(1, Ordering::AcqRel);
-        Begun(self)
+        RunningStep(self)
     }
 
     pub(super) fn count(&self) -> usize {
@@ -24,7 +24,7 @@ impl UnderWay {
     }
 
     /// Returns when at most `outer` steps are running.
-    pub(super) async fn only(&self, outer: usize) {
+    pub(super) async fn wait_at_most(&self, outer: usize) {
         loop {
             let ended = self.ended.notified();
             if self.count() <= outer {
@@ -35,7 +35,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for RunningStep<'_> {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::AcqRel);
         self.0.ended.notify_waiters();

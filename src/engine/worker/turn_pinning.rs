@@ -1,8 +1,8 @@
 //! Fixes the configuration and the jobs of a turn before it starts, and records them, so that every attempt of the turn
 //! uses the same ones.
 
-use super::Shared;
-use super::intake::{self, Unfit};
+use super::WorkerState;
+use super::intake::{self, RejectedJob};
 use super::stop::Stop;
 use crate::execution::TurnId;
 use definitions::agent::AgentRecord;
@@ -19,22 +19,22 @@ use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
 /// Maximum number of messages that are merged into one turn.
-const MERGE_MAX: usize = 50;
+const MAX_MERGED_MESSAGES: usize = 50;
 
 /// A turn of this many bytes takes no further message.
-const MERGE_BYTES: usize = 1024 * 1024;
+const MAX_MERGED_BYTES: usize = 1024 * 1024;
 
 /// The fixed input of a turn.
-pub(super) struct Begun {
+pub(super) struct PinnedTurn {
     pub(super) agent: Arc<AgentRecord>,
     pub(super) jobs: Arc<[Job]>,
     /// The last message that the turn processes.
-    pub(super) through: Through,
+    pub(super) through: LastMessage,
 }
 
 /// The last message that a turn or a skipped job processes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Through {
+pub(super) struct LastMessage {
     /// Creation time of the message's stream.
     pub(super) stream: Timestamp,
     pub(super) seq: u64,
@@ -42,15 +42,15 @@ pub(super) struct Through {
     pub(super) at: Timestamp,
 }
 
-impl Through {
-    pub(super) fn of(message: &Message) -> Self {
+impl LastMessage {
+    pub(super) fn from_message(message: &Message) -> Self {
         Self { stream: message.stream, seq: message.seq, at: message.at }
     }
 }
 
 /// Output of the `begin` step.
 #[derive(Serialize, Deserialize)]
-struct Beginning {
+struct TurnPinRecord {
     agent_id: String,
     hash: String,
     through: u64,
@@ -59,57 +59,64 @@ struct Beginning {
 /// Fixes the agent version and the messages of the turn of `job`. For the job that woke the worker, the acquisition has
 /// pinned the version already. For other jobs, and for merged turns, the `begin` step records them; an attempt that
 /// finds the step recorded uses the recorded values.
-pub(super) async fn begin(
-    shared: &Shared,
+pub(super) async fn pin_turn(
+    shared: &WorkerState,
     session: &Session,
     message: &Message,
     (turn, job): (&TurnId, Job),
-) -> Result<Result<Begun, Unfit>, Stop> {
+) -> Result<Result<PinnedTurn, RejectedJob>, Stop> {
     let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
     let pinned = match pin {
         // Versions never change and are cached, so this does not query the store.
-        Some(pin) => intake::readable(shared.store().agent_version(&pin.agent_id, &pin.hash).await)?,
+        Some(pin) => intake::skip_unreadable(shared.store().agent_version(&pin.agent_id, &pin.hash).await)?,
         None => None,
     };
     let agent = match pinned {
         Some(agent) => agent,
         None => match intake::agent_of(shared, &job, Some(session)).await? {
             Ok(agent) => agent,
-            Err(unfit) => return Ok(Err(unfit)),
+            Err(rejected) => return Ok(Err(rejected)),
         },
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
-        return Ok(Ok(Begun { agent, jobs: [job].into(), through: Through::of(message) }));
+        return Ok(Ok(PinnedTurn { agent, jobs: [job].into(), through: LastMessage::from_message(message) }));
     }
-    let mut merged =
-        if merges { following(shared, session, message, &job, MERGE_MAX, None).await? } else { Vec::new() };
+    let mut merged = if merges {
+        messages_to_merge(shared, session, message, &job, MAX_MERGED_MESSAGES, None).await?
+    } else {
+        Vec::new()
+    };
     let through = merged.last().map_or(message.seq, |merged| merged.seq);
-    let asked = Beginning { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
-    let begun = record(shared, session, (&turn.id, &job), asked).await?;
-    let agent = version(shared, agent, &begun).await?;
-    if begun.through != through {
-        merged = following(shared, session, message, &job, usize::MAX, Some(begun.through)).await?;
+    let asked = TurnPinRecord { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
+    let record = record_pin(shared, session, (&turn.id, &job), asked).await?;
+    let agent = recorded_version(shared, agent, &record).await?;
+    if record.through != through {
+        merged = messages_to_merge(shared, session, message, &job, usize::MAX, Some(record.through)).await?;
     }
     let at = merged.iter().fold(message.at, |at, merged| at.max(merged.at));
-    let through = Through { seq: begun.through, at, ..Through::of(message) };
+    let through = LastMessage { seq: record.through, at, ..LastMessage::from_message(message) };
     let mut jobs = vec![job];
     for Merged { job, .. } in merged {
         if !jobs.iter().any(|known| known.job_id == job.job_id) {
             jobs.push(job);
         }
     }
-    Ok(Ok(Begun { agent, jobs: jobs.into(), through }))
+    Ok(Ok(PinnedTurn { agent, jobs: jobs.into(), through }))
 }
 
 /// The agent version that the `begin` step recorded, possibly by another worker. Returns `agent` if that version is not
 /// stored.
-async fn version(shared: &Shared, agent: Arc<AgentRecord>, begun: &Beginning) -> Result<Arc<AgentRecord>, Stop> {
-    let Beginning { agent_id, hash, .. } = begun;
+async fn recorded_version(
+    shared: &WorkerState,
+    agent: Arc<AgentRecord>,
+    record: &TurnPinRecord,
+) -> Result<Arc<AgentRecord>, Stop> {
+    let TurnPinRecord { agent_id, hash, .. } = record;
     if (agent.config.id == *agent_id && agent.hash == *hash) || hash.is_empty() {
         return Ok(agent);
     }
-    let stored = intake::readable(shared.store().agent_version(agent_id, hash).await)?;
+    let stored = intake::skip_unreadable(shared.store().agent_version(agent_id, hash).await)?;
     Ok(stored.unwrap_or(agent))
 }
 
@@ -121,8 +128,8 @@ struct Merged {
 }
 
 /// The user messages that wait behind `message`. Stops at a job of another type, at another agent, or after `through`.
-async fn following(
-    shared: &Shared,
+async fn messages_to_merge(
+    shared: &WorkerState,
     session: &Session,
     message: &Message,
     first: &Job,
@@ -137,7 +144,7 @@ async fn following(
     };
     let mut bytes = message.payload.len();
     while found.len() < limit
-        && (through.is_some() || bytes < MERGE_BYTES)
+        && (through.is_some() || bytes < MAX_MERGED_BYTES)
         && through.is_none_or(|through| after < through)
     {
         // A repeated turn must find every message up to `through`. With `known` set, the queue asks the stream's leader
@@ -159,12 +166,12 @@ async fn following(
     Ok(found)
 }
 
-async fn record(
-    shared: &Shared,
+async fn record_pin(
+    shared: &WorkerState,
     session: &Session,
     (turn_id, job): (&str, &Job),
-    asked: Beginning,
-) -> Result<Beginning, Stop> {
+    asked: TurnPinRecord,
+) -> Result<TurnPinRecord, Stop> {
     let step = StepRecord {
         key: "begin".into(),
         kind: "begin".into(),

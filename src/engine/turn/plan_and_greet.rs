@@ -12,10 +12,10 @@ use types::plan::Plan;
 use types::session::{Status, WorkflowState};
 
 /// The kind of a greeting's entry in the history.
-const GREETING: &str = ReplyKind::Greeting.as_str();
+const GREETING_KIND: &str = ReplyKind::Greeting.as_str();
 
 /// Input of the decision loop.
-pub(super) struct Opening {
+pub(super) struct LoopInput {
     pub(super) plan: Arc<Plan>,
     /// Decision of phase 1, for the first iteration.
     pub(super) first: Option<Decision>,
@@ -26,7 +26,7 @@ pub(super) struct Opening {
 impl Turn<'_> {
     /// Loads or makes the plan, and sends the greeting if the session still needs one. The inner error cancels the
     /// turn.
-    pub(super) async fn opening(&mut self) -> Result<Result<Opening, CancelReason>, TurnError> {
+    pub(super) async fn plan_and_greet(&mut self) -> Result<Result<LoopInput, CancelReason>, TurnError> {
         let changed = self.session.workflow_state.hash != self.agent.hash;
         // A repeated turn replays its phase 1 although the plan is now in the cache: it needs the recorded decision.
         let planned = self.has_planned();
@@ -45,7 +45,7 @@ impl Turn<'_> {
             self.adopt_configuration();
         }
         let greeted = self.greet(&plan).await?;
-        Ok(Ok(Opening { plan, first, greeted }))
+        Ok(Ok(LoopInput { plan, first, greeted }))
     }
 
     /// Loads the cached plan of the agent's current hash.
@@ -69,7 +69,7 @@ impl Turn<'_> {
     fn needs_greeting(&self) -> bool {
         let (config, before) = (&self.agent.config, &self.session.workflow_state);
         let greeted = |field: &str, value: &str| {
-            let greetings = self.session.history.iter().filter(|entry| entry.kind.as_deref() == Some(GREETING));
+            let greetings = self.session.history.iter().filter(|entry| entry.kind.as_deref() == Some(GREETING_KIND));
             greetings.filter_map(|entry| entry.metadata.get(field)?.as_str()).any(|found| found == value)
         };
         if greeted("hash", &self.agent.hash) {
@@ -92,14 +92,14 @@ impl Turn<'_> {
         let by = [("agent_id", self.agent.config.id.as_str()), ("hash", self.agent.hash.as_str())];
         let metadata = by.map(|(field, value)| (field.to_owned(), Value::from(value))).into_iter().collect();
         self.reply_with(ReplyKind::Greeting, "greet", &greeting, metadata);
-        self.greeted();
+        self.mark_greeted();
         // Published now, so that the user reads the greeting while the model works.
         self.settle().await?;
         Ok(true)
     }
 
     /// Records in the session that this configuration's greeting has been sent.
-    pub(super) fn greeted(&mut self) {
+    pub(super) fn mark_greeted(&mut self) {
         self.session.workflow_state.hash.clone_from(&self.agent.hash);
         self.session.workflow_state.need_greeting = false;
     }

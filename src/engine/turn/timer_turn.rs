@@ -2,8 +2,8 @@
 
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
+use super::pending_flow::FLOW_TIMEOUT;
 use super::state::Turn;
-use super::waiting::FLOW_TIMEOUT;
 use crate::action::system::Operation;
 use crate::execution::TurnError;
 use crate::turn::planner;
@@ -31,19 +31,19 @@ pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
 
 impl Turn<'_> {
     /// Fires a timer. Does nothing if the timer has been cancelled or belongs to an older generation.
-    pub(super) async fn fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
+    pub(super) async fn timer_fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
         let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
-            return self.nothing();
+            return self.finish_without_change();
         };
         if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {
             return self.release();
         }
         if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
-            return Box::pin(self.unanswered()).await;
+            return Box::pin(self.time_out_flow()).await;
         }
         // A follow-up must not interrupt a handoff, or a flow that waits for the user's answer.
         if self.status() == Status::Transferred || self.session.waiting.is_some() {
-            return self.nothing();
+            return self.finish_without_change();
         }
         self.transition(Status::Processing);
         let Timer { action, message, .. } = timer;
@@ -54,7 +54,7 @@ impl Turn<'_> {
             self.reply(ReplyKind::Timer, "timer", text);
         }
         let plan = self.current_plan().await?;
-        let next_status = match Operation::of(&action) {
+        let next_status = match Operation::from_action(&action) {
             Some(Operation::Handoff) => NextStatus::Transferred,
             _ => NextStatus::Processing,
         };
@@ -67,7 +67,7 @@ impl Turn<'_> {
         self.transition(Status::Typing);
         self.reply(ReplyKind::Timer, "timer", text);
         self.transition(Status::Ready);
-        let timers = self.timer_removed();
+        let timers = self.timer_removal();
         self.finish(Outcome::Answered, timers)
     }
 
@@ -79,7 +79,7 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn timer_removed(&self) -> TimerChange {
+    pub(super) fn timer_removal(&self) -> TimerChange {
         self.fired_timer().map_or(TimerChange::Keep, |timer_id| TimerChange::Remove(vec![timer_id.to_owned()]))
     }
 

@@ -27,7 +27,7 @@ pub struct Limits {
 
 impl Limits {
     /// For a timeline, which only replays recorded steps.
-    pub(super) const NONE: Self = Self {
+    pub(super) const UNLIMITED: Self = Self {
         max_stages: u64::MAX,
         max_depth: u32::MAX,
         timeout: Duration::from_secs(60),
@@ -37,7 +37,7 @@ impl Limits {
     };
 
     /// The limits of a workflow file, capped by the settings.
-    pub fn of(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
+    pub fn resolve(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
         let within = |own: Option<u64>, most: u64| match (own, most) {
             (None, most) => most,
             (Some(own), 0) => own,
@@ -56,42 +56,42 @@ impl Limits {
 
 /// Usage counters of a run. Each method adds to a counter and fails if its limit is exceeded. The errors are for
 /// people.
-pub(in crate::workflow) struct Spent {
+pub(in crate::workflow) struct UsageCounters {
     limits: Limits,
     stages: AtomicU64,
     model_calls: AtomicU64,
     tokens: AtomicU64,
 }
 
-impl Spent {
+impl UsageCounters {
     pub(super) fn new(limits: Limits) -> Self {
         Self { limits, stages: AtomicU64::new(0), model_calls: AtomicU64::new(0), tokens: AtomicU64::new(0) }
     }
 
-    pub(in crate::workflow) fn stage(&self, depth: u32) -> Result<(), String> {
+    pub(in crate::workflow) fn count_stage(&self, depth: u32) -> Result<(), String> {
         let Limits { max_stages, max_depth, .. } = self.limits;
         if depth > max_depth {
-            return Err(over("the run's workflows are nested deeper", max_depth.into(), "max_depth"));
+            return Err(exceeded("the run's workflows are nested deeper", max_depth.into(), "max_depth"));
         }
         let begun = self.stages.fetch_add(1, Ordering::Relaxed) + 1;
-        if begun > max_stages { Err(over("the run started more stages", max_stages, "max_stages")) } else { Ok(()) }
+        if begun > max_stages { Err(exceeded("the run started more stages", max_stages, "max_stages")) } else { Ok(()) }
     }
 
-    pub(super) fn model_call(&self) -> Result<(), String> {
+    pub(super) fn count_model_call(&self) -> Result<(), String> {
         let most = self.limits.max_model_calls;
         let made = self.model_calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if made > most { Err(over("the run made more model calls", most, "max_model_calls")) } else { Ok(()) }
+        if made > most { Err(exceeded("the run made more model calls", most, "max_model_calls")) } else { Ok(()) }
     }
 
-    pub(super) fn tokens(&self, tokens: Tokens) -> Result<(), String> {
+    pub(super) fn count_tokens(&self, tokens: Tokens) -> Result<(), String> {
         let most = self.limits.max_tokens;
         let now = tokens.prompt + tokens.completion;
         let used = self.tokens.fetch_add(now, Ordering::Relaxed) + now;
-        if most > 0 && used > most { Err(over("the run used more tokens", most, "max_tokens")) } else { Ok(()) }
+        if most > 0 && used > most { Err(exceeded("the run used more tokens", most, "max_tokens")) } else { Ok(()) }
     }
 
     /// Error of a run that exceeds its timeout.
-    pub(super) fn too_long(&self) -> String {
+    pub(super) fn timeout_message(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
         format!(
             "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
@@ -104,6 +104,6 @@ impl Spent {
     }
 }
 
-fn over(what: &str, most: u64, limit: &str) -> String {
+fn exceeded(what: &str, most: u64, limit: &str) -> String {
     format!("{what} than allowed ({most}); raise `limits.{limit}` in the file or the setting workflow.{limit}")
 }

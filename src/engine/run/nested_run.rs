@@ -1,18 +1,18 @@
 //! Runs of workflows within a session's turn, for FLOW actions. The run's steps are in the turn's journal, its events
 //! go to the session's stream, and its output is the turn's final text.
 
-use super::beginning::{self, Begun};
-use super::ending::{active, completed, failed, status_of, used};
-use super::sink::{self, Outlet, Published};
-use super::speech::Output;
-use super::work::{Unended, Working, work};
-use crate::execution::speech::Speech;
+use super::ending::{completed, execution_time, failed, status_for, usage_of};
+use super::event_publisher::{self, EventAddress, PublishedEvents};
+use super::execute::{RunContext, RunInterruption, execute_workflow};
+use super::output_chunks::OutputChunks;
+use super::start_record::{self, LoadedRun};
+use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{CancelReason, Services, TurnError};
 use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
-use crate::workflow::orchestration::{RunEnd, broken_off};
+use crate::workflow::orchestration::{RunEnd, failed_event};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use types::run_outcome::{RunFailure, RunUsage};
 use types::timestamp::Timestamp;
 
 /// Key of the step that records how the run has ended. It is durable before the last event is published.
-const END: &str = "end";
+const END_KEY: &str = "end";
 /// Limit on the runs that are ended with an abandoned turn, for each status.
-const RUNS: usize = 20;
+const MAX_RUNS: usize = 20;
 
 /// A workflow that a FLOW action runs, and the turn in which it runs.
-pub(crate) struct Inline<'t> {
+pub(crate) struct NestedRun<'t> {
     pub(crate) session_id: &'t str,
     /// The turn that started the run.
     pub(crate) turn_id: &'t str,
@@ -46,47 +46,47 @@ pub(crate) struct Inline<'t> {
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
     /// When the run started.
-    pub(crate) began_at: Timestamp,
+    pub(crate) run_started_at: Timestamp,
     /// When the current turn started.
-    pub(crate) begun_at: Timestamp,
+    pub(crate) turn_started_at: Timestamp,
     /// Publishes the output in chunks while the model writes it.
-    pub(crate) speech: Arc<Speech>,
+    pub(crate) reply_stream: Arc<ReplyStream>,
     /// The questions that the run puts to the user.
     pub(crate) asking: Arc<Asking>,
     /// State from before the run waited for the answer that it now continues with.
-    pub(crate) before: Suspended,
+    pub(crate) before: SuspendedRun,
 }
 
 /// State of a waiting run that it needs to continue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Suspended {
-    /// The events published so far, as returned by [`sink::brief`]. The stream may no longer have them when the
-    /// answer arrives.
+pub(crate) struct SuspendedRun {
+    /// The events published so far, as returned by [`event_publisher::event_digest`]. The stream may no longer have
+    /// them when the answer arrives.
     pub(crate) told: Vec<String>,
     /// Execution time so far in milliseconds, without the time spent waiting.
     pub(crate) active_ms: u64,
 }
 
 /// How a call of a run within a turn ends.
-pub(crate) enum InlineEnd {
+pub(crate) enum NestedRunEnd {
     /// The run has completed with this output.
     Said(String),
     /// The run has failed. The model reads this error.
     Failed(String),
     /// The run waits for the user's answer.
-    Waits(Suspended),
+    Waits(SuspendedRun),
 }
 
 /// Output of the step that records how the run has ended.
 #[derive(Serialize, Deserialize)]
-struct End {
+struct RecordedEnd {
     output: Option<String>,
     failure: Option<RunFailure>,
     usage: RunUsage,
     event: RunEvent,
 }
 
-impl Inline<'_> {
+impl NestedRun<'_> {
     /// The run's id. It is the same in every attempt of the turn.
     pub(crate) fn run_id(&self) -> String {
         let digest = md5::compute(format!("{}/{}/{}", self.session_id, self.turn_id, self.prefix));
@@ -95,11 +95,11 @@ impl Inline<'_> {
 
     /// Execution time of the run, in this turn and in earlier ones.
     fn elapsed(&self, journal: &Journal) -> Duration {
-        Duration::from_millis(self.before.active_ms) + active(journal, self.begun_at, self.resumed)
+        Duration::from_millis(self.before.active_ms) + execution_time(journal, self.turn_started_at, self.resumed)
     }
 
-    fn outlet(&self) -> Outlet {
-        Outlet {
+    fn event_address(&self) -> EventAddress {
+        EventAddress {
             channel: self.channel.to_owned(),
             stream: self.session_id.to_owned(),
             run_id: self.run_id(),
@@ -109,47 +109,50 @@ impl Inline<'_> {
 
     /// Executes the run until it completes, fails or asks the user. On return its record is stored and its events are
     /// published.
-    pub(crate) async fn run(&self, services: &Services) -> Result<InlineEnd, TurnError> {
+    pub(crate) async fn run(&self, services: &Services) -> Result<NestedRunEnd, TurnError> {
         let journal = self.journal.scope(&self.prefix);
-        let begun = beginning::begin(services, &journal, self.workflow_id, (self.query, None)).await?;
-        let Begun { beginning, pinned } = match begun {
-            Ok(begun) => begun,
-            Err(problem) => return Ok(InlineEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id))),
+        let loaded = start_record::start(services, &journal, self.workflow_id, (self.query, None)).await?;
+        let LoadedRun { start_record, resolved } = match loaded {
+            Ok(loaded) => loaded,
+            Err(problem) => return Ok(NestedRunEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id))),
         };
-        let record = self.record(beginning.manifest.hash());
-        let again = journal.has(END, END);
+        let record = self.record(start_record.manifest.hash());
+        let again = journal.has(END_KEY, END_KEY);
         if !again {
             services.store.update_run(record.clone(), self.epoch).await?;
         }
-        let outlet = self.outlet();
+        let address = self.event_address();
         let mut published = match self.resumed {
-            true => sink::published(services, &outlet, (self.epoch, self.guard)).await?,
-            false => Published::default(),
+            true => event_publisher::read_published(services, &address, (self.epoch, self.guard)).await?,
+            false => PublishedEvents::default(),
         };
         published.recall(&self.before.told);
-        let end = match self.end(services, &journal, Begun { beginning, pinned }, published.clone()).await {
+        let end = match self
+            .execute_as_step(services, &journal, LoadedRun { start_record, resolved }, published.clone())
+            .await
+        {
             Ok(end) => end,
-            Err(Unended::Turn(error)) => return Err(error),
-            Err(Unended::Waits(told, usage)) => {
+            Err(RunInterruption::Turn(error)) => return Err(error),
+            Err(RunInterruption::Waits(told, usage)) => {
                 let waits = RunRecord { status: RunStatus::Waiting, usage, ..record };
                 services.store.update_run(waits, self.epoch).await?;
                 let active_ms = u64::try_from(self.elapsed(&journal).as_millis()).unwrap_or(u64::MAX);
-                return Ok(InlineEnd::Waits(Suspended { told, active_ms }));
+                return Ok(NestedRunEnd::Waits(SuspendedRun { told, active_ms }));
             }
         };
         if !published.has(&end.event) {
-            self.tell(services, &end.event).await?;
+            self.publish(services, &end.event).await?;
         }
-        let End { output, failure, usage, .. } = end;
+        let RecordedEnd { output, failure, usage, .. } = end;
         let now = services.clock.now();
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, (&output, usage), now), InlineEnd::Said(output))
+                (completed(record, (&output, usage), now), NestedRunEnd::Said(output))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
-                (failed(record, (failure, usage), now), InlineEnd::Failed(problem))
+                (failed(record, (failure, usage), now), NestedRunEnd::Failed(problem))
             }
         };
         services.store.update_run(record, self.epoch).await?;
@@ -157,48 +160,49 @@ impl Inline<'_> {
     }
 
     /// Executes the workflow as one step, so that a run with a recorded end is not executed again.
-    async fn end(
+    async fn execute_as_step(
         &self,
         services: &Services,
         journal: &Journal,
-        begun: Begun,
-        published: Published,
-    ) -> Result<End, Unended> {
+        loaded: LoadedRun,
+        published: PublishedEvents,
+    ) -> Result<RecordedEnd, RunInterruption> {
         let run_id = self.run_id();
-        let output = Output::new(Arc::clone(&self.speech), begun.pinned.speakers());
-        let working = Working {
+        let output = OutputChunks::new(Arc::clone(&self.reply_stream), loaded.resolved.output_stages());
+        let context = RunContext {
             run_id: &run_id,
             journal: journal.clone(),
             models: self.models.clone(),
             guard: self.guard,
             published,
-            said: Some(output),
+            chunks: Some(output),
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
         };
         let label = Label { kind: "run", target: self.workflow_id };
-        let step = journal.step(END, label, Durability::OnReturn, END, |_| async {
-            let RunEnd { outcome, usage, event } = work(services, self.outlet(), begun, working).await?;
+        let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
+            let RunEnd { outcome, usage, event } =
+                execute_workflow(services, self.event_address(), loaded, context).await?;
             let (output, failure) = match outcome {
                 Ok(output) => (Some(output), None),
                 Err(failure) => (None, Some(failure)),
             };
             let ok = failure.is_none();
-            Ok(Done { ok, ..Done::ok(End { output, failure, usage, event }) })
+            Ok(Done { ok, ..Done::ok(RecordedEnd { output, failure, usage, event }) })
         });
         match Box::pin(step).await {
             Ok(stepped) => Ok(stepped.output),
-            Err(StepError::Journal(error)) => Err(Unended::Turn(error.into())),
+            Err(StepError::Journal(error)) => Err(RunInterruption::Turn(error.into())),
             Err(StepError::Operation(unended)) => Err(unended),
         }
     }
 
     /// Publishes an event of the run. Durable on return.
-    async fn tell(&self, services: &Services, event: &RunEvent) -> Result<(), TurnError> {
+    async fn publish(&self, services: &Services, event: &RunEvent) -> Result<(), TurnError> {
         if !self.guard.holds().await? {
             return Err(TurnError::Lost);
         }
-        let event = self.outlet().publication(event, services.queue.max_payload());
+        let event = self.event_address().publication(event, services.queue.max_payload());
         Ok(services.queue.emit([event].into()).await?)
     }
 
@@ -220,8 +224,8 @@ impl Inline<'_> {
             usage: RunUsage::default(),
             from_run: None,
             from_stage: None,
-            created_at: self.began_at,
-            started_at: Some(self.began_at),
+            created_at: self.run_started_at,
+            started_at: Some(self.run_started_at),
             ended_at: None,
         }
     }
@@ -229,67 +233,67 @@ impl Inline<'_> {
 
 /// Ends the runs within an abandoned turn. Returns their last events, to be published after the turn's commit. A run
 /// whose end is recorded ends as recorded.
-pub(crate) async fn break_off(
+pub(crate) async fn end_runs_of_turn(
     services: &Services,
     (session_id, turn_id, epoch): (&str, &str, u64),
     reason: &CancelReason,
 ) -> Result<Vec<OutEvent>, TurnError> {
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for status in [RunStatus::Running, RunStatus::Waiting] {
         let origin_session = Some(session_id.to_owned());
         // Selects the runs within the session's turns. The session's other runs have their own lanes.
         let lane = Some(session_id.to_owned());
-        let query = RunQuery { origin_session, lane, status: Some(status), limit: RUNS, ..RunQuery::default() };
+        let query = RunQuery { origin_session, lane, status: Some(status), limit: MAX_RUNS, ..RunQuery::default() };
         let found = services.store.runs(query).await?;
         let of_turn = found.into_iter().filter(|run| run.turn_id == turn_id);
         for run in of_turn {
-            told.push(end_of(services, run, (epoch, reason)).await?);
+            events.push(end_run(services, run, (epoch, reason)).await?);
         }
     }
-    Ok(told)
+    Ok(events)
 }
 
 /// Ends the run of an abandoned waiting flow. Returns its last event, to be published after the commit.
-pub(crate) async fn abandon(
+pub(crate) async fn abandon_run(
     services: &Services,
     run_id: &str,
     (epoch, reason): (u64, &CancelReason),
 ) -> Result<Vec<OutEvent>, TurnError> {
     match services.store.run(run_id).await? {
         // If an earlier attempt of this turn has ended the run, its event is published again with the same id.
-        Some(run) => Ok(vec![end_of(services, run, (epoch, reason)).await?]),
+        Some(run) => Ok(vec![end_run(services, run, (epoch, reason)).await?]),
         None => Ok(Vec::new()),
     }
 }
 
 /// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event.
-async fn end_of(
+async fn end_run(
     services: &Services,
     run: RunRecord,
     (epoch, reason): (u64, &CancelReason),
 ) -> Result<OutEvent, TurnError> {
-    let outlet = Outlet {
+    let address = EventAddress {
         channel: run.channel.clone(),
         stream: run.lane.clone(),
         run_id: run.run_id.clone(),
         turn_id: run.turn_id.clone(),
     };
     let steps = services.store.steps(&run.lane, &run.turn_id).await?;
-    let key = format!("{}/{END}", run.prefix);
+    let key = format!("{}/{END_KEY}", run.prefix);
     let end = steps.iter().find(|step| step.key == key);
-    let end = end.and_then(|step| serde_json::from_value::<End>(step.output.clone()).ok());
+    let end = end.and_then(|step| serde_json::from_value::<RecordedEnd>(step.output.clone()).ok());
     let now = services.clock.now();
     let (run, event) = match end {
-        Some(End { output: Some(output), usage, event, .. }) => (completed(run, (&output, usage), now), event),
-        Some(End { failure: Some(failure), usage, event, .. }) => (failed(run, (failure, usage), now), event),
+        Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, (&output, usage), now), event),
+        Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, (failure, usage), now), event),
         _ => {
-            let event = broken_off(&run.run_id, &reason.to_string());
-            let own = super::earlier::of_run(steps, &run.prefix);
+            let event = failed_event(&run.run_id, &reason.to_string());
+            let own = super::step_reuse::steps_of_run(steps, &run.prefix);
             let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
-            let (status, usage) = (status_of(reason), used(&own));
+            let (status, usage) = (status_for(reason), usage_of(&own));
             (RunRecord { status, error: Some(error), usage, ended_at: Some(now), ..run }, event)
         }
     };
     services.store.update_run(run, epoch).await?;
-    Ok(outlet.publication(&event, services.queue.max_payload()))
+    Ok(address.publication(&event, services.queue.max_payload()))
 }

@@ -9,7 +9,7 @@ use super::state::Turn;
 use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Durability, Journal, Label, StepError};
 use crate::prompt::is_chinese;
-use crate::run::{self, LEFT, Suspended, UNANSWERED};
+use crate::run::{self, FLOW_LEFT, FLOW_UNANSWERED, SuspendedRun};
 use crate::workflow::Question;
 use crate::workflow::asking::{self, Asking};
 use base::http_client::bounded;
@@ -46,7 +46,7 @@ pub(super) struct FlowCall {
     /// Number of questions that the flow has asked in earlier turns.
     pub(super) asked: u32,
     pub(super) began_at: Timestamp,
-    pub(super) before: Suspended,
+    pub(super) before: SuspendedRun,
     /// Key of this call in the current turn's journal.
     pub(super) key: String,
 }
@@ -56,13 +56,13 @@ pub(super) enum FlowEnd {
     /// The flow has completed with this final text.
     Said(String),
     /// The flow waits for the user's answer.
-    Asks(Box<Asks>),
+    Asks(Box<FlowQuestion>),
     /// The flow has failed. The model reads this error.
     Failed(String),
 }
 
 /// A question for the user, and the session's record of the flow that asks it.
-pub(super) struct Asks {
+pub(super) struct FlowQuestion {
     question: Question,
     waiting: Waiting,
 }
@@ -70,42 +70,42 @@ pub(super) struct Asks {
 /// Output of the step that a flow records when it starts to wait. It has everything that is needed to call the flow
 /// again.
 #[derive(Serialize, Deserialize)]
-struct Paused {
+struct SuspendedFlow {
     /// Key of the question in the journal.
     key: String,
     question: Question,
     input: String,
     params: Map<String, Value>,
     #[serde(flatten)]
-    suspended: Suspended,
+    suspended: SuspendedRun,
 }
 
-/// Key of the [`Paused`] step in the flow's part of the journal.
-fn paused_key(asked: u32) -> String {
+/// Key of the [`SuspendedFlow`] step in the flow's part of the journal.
+fn suspended_key(asked: u32) -> String {
     format!("asked[{asked}]")
 }
 
 impl Turn<'_> {
     /// Records that the flow of `call` waits for an answer. Durable on return.
-    pub(super) async fn waits(
+    pub(super) async fn suspend_flow(
         &mut self,
         call: FlowCall,
-        suspended: Suspended,
+        suspended: SuspendedRun,
         run_id: Option<String>,
     ) -> Result<FlowEnd, TurnError> {
         let gone = || TurnError::Failed("the flow waits for an answer, but it has not asked a question".to_owned());
         let (key, question) = call.asking.question().ok_or_else(gone)?;
         let asked = call.asked + 1;
         let Action { target: flow, params, .. } = call.action;
-        let paused = Paused { key, question, input: call.input, params, suspended };
+        let paused = SuspendedFlow { key, question, input: call.input, params, suspended };
         let label = Label { kind: "asked", target: &flow };
         let journal = call.journal.scope(&call.prefix);
         // Concurrent branches may each have a question. The one recorded first is put to the user.
-        let key_of_step = paused_key(asked);
+        let key_of_step = suspended_key(asked);
         let step = journal.step(&key_of_step, label, Durability::OnReturn, &asked, |_| async {
             Ok::<_, Infallible>(Done::ok(paused))
         });
-        let Paused { question, .. } = match Box::pin(step).await {
+        let SuspendedFlow { question, .. } = match Box::pin(step).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},
@@ -121,14 +121,14 @@ impl Turn<'_> {
             run_id,
             began_at: call.began_at,
             asked_at,
-            until: self.until(&flow, &question, (call.began_at, asked_at)),
+            until: self.wait_ends_at(&flow, &question, (call.began_at, asked_at)),
             flow,
         };
-        Ok(FlowEnd::Asks(Box::new(Asks { question, waiting })))
+        Ok(FlowEnd::Asks(Box::new(FlowQuestion { question, waiting })))
     }
 
     /// Returns the end of the wait for an answer. It lies before the end of the retention of the flow's steps.
-    fn until(&self, flow: &str, question: &Question, (began_at, asked_at): (Timestamp, Timestamp)) -> Timestamp {
+    fn wait_ends_at(&self, flow: &str, question: &Question, (began_at, asked_at): (Timestamp, Timestamp)) -> Timestamp {
         let keep = self.services.keep_turns;
         // The flow still needs its steps for some time after the answer: a tenth of the retention, at most one hour.
         let kept = began_at.plus(keep.saturating_sub((keep / 10).min(Duration::from_secs(3600))));
@@ -141,8 +141,8 @@ impl Turn<'_> {
     }
 
     /// Queues the question as a reply, and marks the session as waiting for the answer.
-    pub(super) fn ask_user(&mut self, key: &str, asks: Asks) {
-        let Asks { question, waiting } = asks;
+    pub(super) fn ask_user(&mut self, key: &str, asks: FlowQuestion) {
+        let FlowQuestion { question, waiting } = asks;
         let mut metadata = Map::from_iter([
             ("awaits".to_owned(), Value::from("answer")),
             ("flow".to_owned(), Value::from(waiting.flow.as_str())),
@@ -168,45 +168,45 @@ impl Turn<'_> {
 
     /// Handles a user's message while a flow waits. It is the flow's answer, unless it is too late, goes to another
     /// agent, or is a cancel word.
-    pub(super) async fn answered(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
+    pub(super) async fn answer_flow(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let late = self.started_at() > waiting.until;
         if late || waiting.agent_id != self.agent.config.id {
             let why = if late { "the answer came too late" } else { "a message is for another agent" };
             self.session.waiting = Some(waiting);
-            self.leave_flow(&CancelReason::new(if late { UNANSWERED } else { LEFT }, why)).await?;
+            self.leave_flow(&CancelReason::new(if late { FLOW_UNANSWERED } else { FLOW_LEFT }, why)).await?;
             return self.converse().await;
         }
-        if self.wants_out(&waiting) {
-            return self.left(waiting).await;
+        if self.is_cancel_word(&waiting) {
+            return self.leave_by_cancel_word(waiting).await;
         }
         self.transition(Status::Processing);
-        match Box::pin(self.go_on(&waiting)).await {
+        match Box::pin(self.continue_flow(&waiting)).await {
             Ok(FlowEnd::Said(text)) => {
                 self.reply(ReplyKind::Final, "flow/final", &text);
-                self.end_of_flow(TimerChange::Replace(Vec::new()))
+                self.finish_flow_turn(TimerChange::Replace(Vec::new()))
             }
             Ok(FlowEnd::Asks(asks)) => {
                 let timer = self.flow_timer(&asks.waiting);
                 self.ask_user("flow/final", *asks);
-                self.end_of_flow(TimerChange::Replace(vec![timer]))
+                self.finish_flow_turn(TimerChange::Replace(vec![timer]))
             }
             Ok(FlowEnd::Failed(error)) => {
-                self.brought.push(Arc::new((waiting.flow, json!({ "ok": false, "error": error }))));
+                self.initial_results.push(Arc::new((waiting.flow, json!({ "ok": false, "error": error }))));
                 self.converse().await
             }
-            Err(TurnError::Replay(problem)) => self.lost(waiting, problem).await,
+            Err(TurnError::Replay(problem)) => self.abandon_lost_flow(waiting, problem).await,
             Err(error) => Err(error),
         }
     }
 
-    fn end_of_flow(mut self: Box<Self>, timers: TimerChange) -> Result<Change, TurnError> {
+    fn finish_flow_turn(mut self: Box<Self>, timers: TimerChange) -> Result<Change, TurnError> {
         self.transition(Status::Ready);
         self.finish(Outcome::Flow, timers)
     }
 
     /// Calls the flow again with its journal and the answer. Returns [`TurnError::Replay`] if the flow or its steps
     /// no longer exist, or if the flow has changed.
-    async fn go_on(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
+    async fn continue_flow(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
         let gone = |problem: String| TurnError::Replay(problem);
         let (flow, config) = (&waiting.flow, &self.agent.config);
         if !config.flows.contains(flow) {
@@ -215,28 +215,28 @@ impl Turn<'_> {
         if self.services.flows.get(flow).is_some() == waiting.run_id.is_some() {
             return Err(gone(format!("the flow `{flow}` that asked the question was replaced by another one")));
         }
-        let journal = self.journal.of_earlier(&waiting.turn_id).await?;
-        let key = format!("{}/{}", waiting.prefix, paused_key(waiting.asked));
+        let journal = self.journal.resume_from(&waiting.turn_id).await?;
+        let key = format!("{}/{}", waiting.prefix, suspended_key(waiting.asked));
         let mut steps = journal.recorded();
         let paused = steps.iter().find(|step| step.key == key).cloned();
         // Steps recorded after the question belong to an earlier attempt of the current turn, so they count for it.
         steps.retain(|step| paused.as_ref().is_some_and(|paused| step.at > paused.at));
         journal.count(&steps);
-        let paused = paused.and_then(|step| serde_json::from_value::<Paused>(step.output).ok());
-        let Some(Paused { key, question, input, params, suspended }) = paused else {
+        let paused = paused.and_then(|step| serde_json::from_value::<SuspendedFlow>(step.output).ok());
+        let Some(SuspendedFlow { key, question, input, params, suspended }) = paused else {
             return Err(gone("the flow's steps are no longer stored; raise the setting retention.turns".to_owned()));
         };
         let label = Label { kind: "answer", target: flow };
         let answers = Done::ok(json!({"turn_id": waiting.turn_id, "key": key}));
         self.journal.note("flow/answer", label, &waiting.turn_id, (answers, 0));
-        let reply = asking::Reply { key, question, text: self.message_text() };
+        let reply = asking::UserAnswer { key, question, text: self.message_text() };
         let call = FlowCall {
             action: Action { kind: ActionKind::Flow, target: flow.clone(), params },
             input,
             turn_id: waiting.turn_id.clone(),
             prefix: waiting.prefix.clone(),
             journal,
-            asking: Arc::new(Asking::user(Some(reply))),
+            asking: Arc::new(Asking::for_user(Some(reply))),
             asked: waiting.asked,
             began_at: waiting.began_at,
             before: suspended,
@@ -246,24 +246,28 @@ impl Turn<'_> {
     }
 
     /// True if the last message is one of the agent's cancel words, and not a choice of the question.
-    fn wants_out(&self, waiting: &Waiting) -> bool {
+    fn is_cancel_word(&self, waiting: &Waiting) -> bool {
         let last = self.messages().last().map(|message| message.text.as_str()).unwrap_or_default();
         self.agent.config.is_cancel_word(last) && asking::choice(&waiting.choices, last).is_none()
     }
 
     /// Abandons the flow because the user has sent a cancel word.
-    async fn left(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
+    async fn leave_by_cancel_word(mut self: Box<Self>, waiting: Box<Waiting>) -> Result<Change, TurnError> {
         let metadata = Map::from_iter([("flow".to_owned(), Value::from(waiting.flow.as_str()))]);
         self.session.waiting = Some(waiting);
-        self.leave_flow(&CancelReason::new(LEFT, "the user sent a cancel word")).await?;
+        self.leave_flow(&CancelReason::new(FLOW_LEFT, "the user sent a cancel word")).await?;
         self.transition(Status::Processing);
         let text = self.small_talk("flow_left", self.speaks_chinese());
         self.reply_with(ReplyKind::Final, "flow/left", &text, metadata);
-        self.end_of_flow(TimerChange::Replace(Vec::new()))
+        self.finish_flow_turn(TimerChange::Replace(Vec::new()))
     }
 
     /// Abandons a flow that cannot continue: apologises to the user, then handles the message like any other.
-    async fn lost(mut self: Box<Self>, waiting: Box<Waiting>, problem: String) -> Result<Change, TurnError> {
+    async fn abandon_lost_flow(
+        mut self: Box<Self>,
+        waiting: Box<Waiting>,
+        problem: String,
+    ) -> Result<Change, TurnError> {
         let (session_id, flow) = (&self.session.session_id, &waiting.flow);
         warn!(%session_id, flow, turn_id = waiting.turn_id, "the waiting flow cannot continue: {problem}");
         // The question decides the language: an answer such as an order number has none.
@@ -275,8 +279,8 @@ impl Turn<'_> {
     }
 
     /// Abandons the flow because the timeout has passed, without a reply to the user.
-    pub(super) async fn unanswered(mut self: Box<Self>) -> Result<Change, TurnError> {
-        self.leave_flow(&CancelReason::new(UNANSWERED, "no answer before the timeout")).await?;
+    pub(super) async fn time_out_flow(mut self: Box<Self>) -> Result<Change, TurnError> {
+        self.leave_flow(&CancelReason::new(FLOW_UNANSWERED, "no answer before the timeout")).await?;
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
@@ -285,8 +289,8 @@ impl Turn<'_> {
         let Some(waiting) = self.session.waiting.take() else { return Ok(()) };
         info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "waiting flow abandoned");
         if let Some(run_id) = &waiting.run_id {
-            let told = run::abandon(self.services, run_id, (self.session.epoch, reason)).await?;
-            self.outbox.extend(told);
+            let events = run::abandon_run(self.services, run_id, (self.session.epoch, reason)).await?;
+            self.outbox.extend(events);
         }
         Ok(())
     }

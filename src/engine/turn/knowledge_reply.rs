@@ -4,7 +4,7 @@
 //! them. The decided response stays if the agent has no knowledge, the search finds nothing, or the model fails or
 //! returns no text. If the token budget is spent, the turn is cancelled.
 
-use super::iterate::Loop;
+use super::iterate::LoopState;
 use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
 use super::state::Turn;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use tracing::warn;
 
 /// The text, `None` to keep the decided response, or the reason for which the turn must be cancelled.
-type Written<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
+type KnowledgeReplyResult<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
 
 /// A reply written from knowledge.
-pub(super) struct Informed {
+pub(super) struct InformedReply {
     pub(super) text: String,
     /// Names of the source files without duplicates, the best hit first.
     pub(super) sources: Vec<String>,
@@ -31,19 +31,19 @@ pub(super) struct Informed {
 
 impl Turn<'_> {
     /// Returns the reply that replaces the decided one, or `None` if the search finds nothing.
-    pub(super) async fn informed(
+    pub(super) async fn write_knowledge_reply(
         &mut self,
         iteration: u32,
-        state: &Loop,
+        state: &LoopState,
         index: Arc<Index>,
         decided: &str,
-    ) -> Written<Informed> {
+    ) -> KnowledgeReplyResult<InformedReply> {
         let message = self.typed_text();
         // The turn of a timer has no message, and a picture alone has no words to search for.
         if message.trim().is_empty() {
             return Ok(Ok(None));
         }
-        let hits = self.looked_up(iteration, index, &message, decided).await?;
+        let hits = self.search_knowledge(iteration, index, &message, decided).await?;
         if hits.is_empty() {
             return Ok(Ok(None));
         }
@@ -53,12 +53,12 @@ impl Turn<'_> {
                 sources.push(hit.source.clone());
             }
         }
-        let text = self.written(iteration, state, Grounds { decided: decided.to_owned(), hits }).await?;
-        Ok(text.map(|text| text.map(|text| Informed { text, sources })))
+        let text = self.write_reply(iteration, state, Grounds { decided: decided.to_owned(), hits }).await?;
+        Ok(text.map(|text| text.map(|text| InformedReply { text, sources })))
     }
 
     /// Searches the knowledge, as a step, so that a repeated turn writes its reply from the same hits.
-    async fn looked_up(
+    async fn search_knowledge(
         &mut self,
         iteration: u32,
         index: Arc<Index>,
@@ -70,7 +70,7 @@ impl Turn<'_> {
         // No write of its own: the step is stored with the next status or step, before the model call, or with the
         // commit.
         let search = async |_| {
-            let hits = library::hits(index, message.to_owned(), decided.to_owned()).await;
+            let hits = library::search_for_reply(index, message.to_owned(), decided.to_owned()).await;
             Ok::<_, Infallible>(Done::ok(hits))
         };
         let key = format!("{iteration}/knowledge");
@@ -86,7 +86,12 @@ impl Turn<'_> {
 
     /// Asks the model for a reply from the hits, and publishes it in chunks. Returns `None` if the model fails or
     /// returns no usable text.
-    async fn written(&mut self, iteration: u32, state: &Loop, grounds: Grounds) -> Written<String> {
+    async fn write_reply(
+        &mut self,
+        iteration: u32,
+        state: &LoopState,
+        grounds: Grounds,
+    ) -> KnowledgeReplyResult<String> {
         let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
@@ -112,19 +117,21 @@ impl Turn<'_> {
         let (sink, pieces) = deltas();
         let question = (ModelRequest::new(messages).with_facts(facts), sink);
         let key = format!("{iteration}/inform");
-        let voice = self.voice(&format!("{iteration}/respond")).await?;
+        let publisher = self.chunk_publisher(&format!("{iteration}/respond")).await?;
         let asking = async {
-            let asked = recorded::say_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
-            tokio::join!(asked, voice.say(pieces)).0
+            let asked = recorded::stream_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
+            tokio::join!(asked, publisher.publish_all(pieces)).0
         };
-        match self.behind(Box::pin(asking)).await? {
+        match self.publish_and_run(Box::pin(asking)).await? {
             Ok(stepped) => {
                 self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();
                 Ok(Ok((!text.is_empty() && !is_placeholder(text)).then(|| text.to_owned())))
             }
             Err(StepError::Journal(error)) => Err(error.into()),
-            Err(StepError::Operation(spent @ ModelError::Spent { .. })) => Ok(Err(CancelReason::of_model(&spent))),
+            Err(StepError::Operation(spent @ ModelError::Spent { .. })) => {
+                Ok(Err(CancelReason::from_model_error(&spent)))
+            }
             Err(StepError::Operation(problem)) => {
                 warn!(agent_id = self.agent.id(), "knowledge not used, replying with the decided response: {problem}");
                 Ok(Ok(None))

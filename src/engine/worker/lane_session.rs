@@ -5,18 +5,18 @@
 //! in the stream has its outbox published, and no holder starts the lane's next message before the outbox of the
 //! previous one is published.
 
-use super::Shared;
-use super::intake::{self, Unfit};
+use super::WorkerState;
+use super::intake::{self, RejectedJob};
 use super::lane::{acknowledge, remove};
-use super::lanes::{HeldLane, Passed};
-use super::opening::{self, Begun, Through};
+use super::lanes::{LanePosition, LeaseGuard};
 use super::outbox::publish;
 use super::rewind::is_repeat;
 use super::stop::Stop;
-use super::work::{Line, Subject, Work};
+use super::turn_pinning::{self, LastMessage, PinnedTurn};
+use super::work::{LogLine, Subject, Work};
 use crate::execution::{CancelReason, TurnError, TurnId};
 use crate::journal::Guard;
-use crate::timer::scheduler::HORIZON;
+use crate::timer::scheduler::SWEEP_HORIZON;
 use base::clock::Moment;
 use base::metrics::{Counted, metrics, observe};
 use base::tasks::panic_text;
@@ -39,11 +39,11 @@ use types::session::Session;
 use types::turn::{Outcome, TurnMark};
 
 /// The read of the lane's first message, which starts together with the acquisition.
-pub(super) type First<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
+pub(super) type FirstRead<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
 
 /// A lane whose lease this worker holds.
-pub(super) struct Hold<'a> {
-    shared: &'a Shared,
+pub(super) struct LaneSession<'a> {
+    shared: &'a WorkerState,
     session: Session,
     /// An earlier lease holder started the current turn.
     resumed: bool,
@@ -63,30 +63,30 @@ pub(super) struct Hold<'a> {
 }
 
 /// The result of processing a message, before the commit.
-struct Handled {
+struct HandledMessage {
     /// The last message that it covers.
-    through: Through,
+    through: LastMessage,
     /// The change to commit; `None` if the message leads to no turn.
     change: Option<Box<Change>>,
     /// Span of the turn; the commit and the publication belong to it.
     span: Span,
 }
 
-impl Handled {
+impl HandledMessage {
     /// The result of a message that leads to no turn.
-    fn nothing(message: &Message) -> Self {
-        Self { through: Through::of(message), change: None, span: Span::none() }
+    fn without_turn(message: &Message) -> Self {
+        Self { through: LastMessage::from_message(message), change: None, span: Span::none() }
     }
 }
 
-impl<'a> Hold<'a> {
+impl<'a> LaneSession<'a> {
     /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `woken_by` is the sequence
     /// and the job of the message for which the lane was acquired.
-    pub(super) fn new(shared: &'a Shared, grant: Grant, until: Moment, woken_by: (u64, Job)) -> Box<Self> {
+    pub(super) fn new(shared: &'a WorkerState, grant: Grant, until: Moment, woken_by: (u64, Job)) -> Box<Self> {
         let Grant { mut session, resumed, earlier } = grant;
         let earlier = earlier.map(|earlier| (woken_by.0, earlier));
-        let lost = shared.lanes.hold(&session.session_id, session.epoch, until);
-        let guard = Guard::new(HeldLane {
+        let lost = shared.lanes.lease_acquired(&session.session_id, session.epoch, until);
+        let guard = Guard::new(LeaseGuard {
             lanes: Arc::clone(&shared.lanes),
             store: Arc::clone(shared.store()),
             held: Held { session_id: session.session_id.clone(), epoch: session.epoch },
@@ -100,14 +100,14 @@ impl<'a> Hold<'a> {
 
     /// Processes the lane's messages in order until the lane is released. Returns the position up to which it is
     /// processed. On error the lease is released before this returns, unless it is lost.
-    pub(super) async fn work(mut self: Box<Self>, first: First<'_>) -> Result<Passed, Stop> {
+    pub(super) async fn process(mut self: Box<Self>, first: FirstRead<'_>) -> Result<LanePosition, Stop> {
         let mut first = Some(first);
         loop {
-            match self.handle_next(&mut first).await {
+            match self.process_next(&mut first).await {
                 Ok(true) => {}
-                Ok(false) => return Ok(self.passed()),
+                Ok(false) => return Ok(self.position()),
                 Err(stop) => {
-                    self.hand_back(&stop).await;
+                    self.release_lease(&stop).await;
                     return Err(stop);
                 }
             }
@@ -115,44 +115,44 @@ impl<'a> Hold<'a> {
     }
 
     /// Processes the next message. Returns false when the lane is released.
-    async fn handle_next(&mut self, first: &mut Option<First<'_>>) -> Result<bool, Stop> {
+    async fn process_next(&mut self, first: &mut Option<FirstRead<'_>>) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
-        let highest = self.shared.lanes.highest(&session_id);
+        let highest = self.shared.lanes.highest_waiting(&session_id);
         let Some(message) = self.next(highest, first).await? else {
             // The delivered messages are no longer in the stream: they were removed.
             self.shared.store().release(&session_id, self.session.epoch, false).await?;
-            remove(self.shared, self.shared.lanes.gone(&session_id, self.session.last_seq + 1..=highest)).await;
+            remove(self.shared, self.shared.lanes.take_range(&session_id, self.session.last_seq + 1..=highest)).await;
             return Ok(false);
         };
         if self.session.stream.is_some_and(|stream| stream != message.stream) {
             return Err(Stop::OtherStream);
         }
         // A worker that was paused must not start a turn that another worker has started or finished meanwhile.
-        self.check().await?;
-        let Handled { through, change, span } = self.handle(&message).await?;
-        self.conclude(&message, through, change).instrument(span).await
+        self.check_lease().await?;
+        let HandledMessage { through, change, span } = self.handle(&message).await?;
+        self.commit_and_publish(&message, through, change).instrument(span).await
     }
 
-    fn passed(&self) -> Passed {
+    fn position(&self) -> LanePosition {
         let Session { stream, last_seq, last_at, .. } = self.session;
-        Passed { stream, seq: last_seq, at: last_at }
+        LanePosition { stream, seq: last_seq, at: last_at }
     }
 
     /// Commits and publishes the result of a message, then acknowledges it. Returns false when the lane is released.
-    async fn conclude(
+    async fn commit_and_publish(
         &mut self,
         message: &Message,
-        through: Through,
+        through: LastMessage,
         change: Option<Box<Change>>,
     ) -> Result<bool, Stop> {
         let session_id = self.session.session_id.clone();
-        let change_hint = change.as_deref().is_some_and(arms_soon);
+        let hints_scheduler = change.as_deref().is_some_and(arms_before_next_sweep);
         let outbox = change.as_ref().map(|change| Arc::clone(&change.outbox)).unwrap_or_default();
         let outcome = change.as_ref().map(|change| change.turn.outcome);
         if let Some(outcome) = outcome {
             Span::current().record("outcome", outcome.as_str());
         }
-        let line = change.as_deref().and_then(Line::of);
+        let line = change.as_deref().and_then(LogLine::from_change);
         let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
         let committed = self.commit(through, change).await?;
         if let Some(line) = line {
@@ -160,13 +160,13 @@ impl<'a> Hold<'a> {
         }
         publish(self.shared, message, outbox).await?;
         count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
-        if change_hint && let Err(error) = self.shared.queue().hint_timers().await {
+        if hints_scheduler && let Err(error) = self.shared.queue().hint_timers().await {
             debug!("could not notify the scheduler of the timer; its sweep will find it: {error}");
         }
         self.session.stream = Some(through.stream);
         self.session.last_seq = through.seq;
         self.session.last_at = self.session.last_at.max(Some(through.at));
-        acknowledge(self.shared, &session_id, &self.passed()).await;
+        acknowledge(self.shared, &session_id, &self.position()).await;
         match committed {
             Committed::Released => Ok(false),
             Committed::Fenced => Err(Stop::Lost),
@@ -175,13 +175,13 @@ impl<'a> Hold<'a> {
         }
     }
 
-    async fn check(&self) -> Result<(), Stop> {
+    async fn check_lease(&self) -> Result<(), Stop> {
         if self.guard.holds().await? { Ok(()) } else { Err(Stop::Lost) }
     }
 
     /// Returns the lane's next message. If the last processed message is still in the stream, its worker did not
     /// acknowledge it and may not have published its outbox: then this publishes the outbox first.
-    async fn next(&mut self, highest: u64, first: &mut Option<First<'_>>) -> Result<Option<Message>, Stop> {
+    async fn next(&mut self, highest: u64, first: &mut Option<FirstRead<'_>>) -> Result<Option<Message>, Stop> {
         let first = self.read(first.take()).await;
         let (session_id, last_seq) = (&self.session.session_id, self.session.last_seq);
         if let Some(first) = first.filter(|first| first.seq > last_seq) {
@@ -204,7 +204,7 @@ impl<'a> Hold<'a> {
             later => return Ok(later),
         };
         if unread {
-            unpublished = Box::pin(self.stored()).await?.outbox;
+            unpublished = Box::pin(self.stored_session()).await?.outbox;
         }
         publish(self.shared, &handled, unpublished.into()).await?;
         Ok(next(last_seq).await?)
@@ -212,14 +212,14 @@ impl<'a> Hold<'a> {
 
     /// Returns the message that was read together with the acquisition. Ignores it if it is later than the message that
     /// woke the lane: then the read came from a replica that was behind.
-    async fn read(&self, first: Option<First<'_>>) -> Option<Message> {
+    async fn read(&self, first: Option<FirstRead<'_>>) -> Option<Message> {
         let mut first = first?;
         (&mut first).await;
         let (seq, _) = self.woken_by.as_ref()?;
         Pin::new(&mut first).take_output()?.ok().flatten().filter(|first| first.seq <= *seq)
     }
 
-    async fn commit(&mut self, through: Through, change: Option<Box<Change>>) -> Result<Committed, Stop> {
+    async fn commit(&mut self, through: LastMessage, change: Option<Box<Change>>) -> Result<Committed, Stop> {
         // Dropped so that the cache of sessions, which keeps them for the next turn, has the only reference and need
         // not copy them to append.
         self.session.history = Arc::default();
@@ -231,16 +231,16 @@ impl<'a> Hold<'a> {
             stream: through.stream,
             at: through.at,
             lease: self.shared.ack_wait,
-            sure_until: self.shared.lanes.sure_until(&self.session.session_id),
+            sure_until: self.shared.lanes.lease_certain_until(&self.session.session_id),
             change,
         };
         let until = self.shared.clock().moment() + self.shared.ack_wait;
         // While the commit may release the lease, a failed renewal does not mean that the lease is lost. The commit
         // itself reports a lost lease.
-        self.shared.lanes.ending(&self.session.session_id);
+        self.shared.lanes.commit_started(&self.session.session_id);
         let committed = self.shared.store().commit(commit).await?;
         if committed == Committed::Held {
-            self.shared.lanes.hold(&self.session.session_id, self.session.epoch, until);
+            self.shared.lanes.lease_acquired(&self.session.session_id, self.session.epoch, until);
         }
         if committed == Committed::Fenced {
             warn!(
@@ -254,14 +254,14 @@ impl<'a> Hold<'a> {
 
     /// Continues with the session as the commit left it.
     async fn refresh(&mut self) -> Result<(), Stop> {
-        self.session = Session { outbox: Vec::new(), ..self.stored().await? };
+        self.session = Session { outbox: Vec::new(), ..self.stored_session().await? };
         self.resumed = false;
         Ok(())
     }
 
     /// Reads the session document, whose lease this worker holds. Fails if the store returns an older state, which can
     /// happen right after an election: a turn started from that state would be executed twice.
-    async fn stored(&self) -> Result<Session, Stop> {
+    async fn stored_session(&self) -> Result<Session, Stop> {
         let session = self.shared.store().session(&self.session.session_id).await?;
         match session.filter(|session| session.epoch == self.session.epoch) {
             Some(session) if session.last_seq >= self.session.last_seq => Ok(session),
@@ -271,27 +271,27 @@ impl<'a> Hold<'a> {
     }
 
     /// Processes one message up to the change that is to be committed.
-    async fn handle(&mut self, message: &Message) -> Result<Handled, Stop> {
+    async fn handle(&mut self, message: &Message) -> Result<HandledMessage, Stop> {
         let job = match self.woken_by.take().filter(|(seq, _)| *seq == message.seq) {
             Some((_, job)) => Ok(job),
             None => intake::decode(message),
         };
         let job = match job {
             Ok(job) => job,
-            Err(unfit) => {
-                Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok(Handled::nothing(message));
+            Err(rejected) => {
+                Box::pin(intake::dead_letter(self.shared, message, rejected)).await?;
+                return Ok(HandledMessage::without_turn(message));
             }
         };
         if is_repeat(&self.session, message, &job) || matches!(job.body, JobBody::Wake) {
-            return Ok(Handled::nothing(message));
+            return Ok(HandledMessage::without_turn(message));
         }
         let turn_id = self.turn_id(message, &job).await?;
-        let (subject, through) = match Box::pin(self.subject(message, job, turn_id)).await? {
+        let (subject, through) = match Box::pin(self.pin_subject(message, job, turn_id)).await? {
             Ok(subject) => subject,
-            Err(unfit) => {
-                Box::pin(intake::bury(self.shared, message, unfit)).await?;
-                return Ok(Handled::nothing(message));
+            Err(rejected) => {
+                Box::pin(intake::dead_letter(self.shared, message, rejected)).await?;
+                return Ok(HandledMessage::without_turn(message));
             }
         };
         let attempt = self.session.turn.as_ref().map_or(1, |turn| turn.attempt);
@@ -307,7 +307,7 @@ impl<'a> Hold<'a> {
             true => Box::pin(self.exhausted(message, subject, attempt)).instrument(span.clone()).await?,
             false => self.run(message, subject, attempt).instrument(span.clone()).await?,
         };
-        Ok(Handled { through, change, span })
+        Ok(HandledMessage { through, change, span })
     }
 
     /// The id of a job's turn, which names its journal, its idempotency keys and its replies. It is the job id, unless
@@ -326,18 +326,19 @@ impl<'a> Hold<'a> {
     }
 
     /// The work for a job, and the last message that it covers.
-    async fn subject(
+    async fn pin_subject(
         &self,
         message: &Message,
         job: Job,
         turn: TurnId,
-    ) -> Result<Result<(Subject, Through), Unfit>, Stop> {
+    ) -> Result<Result<(Subject, LastMessage), RejectedJob>, Stop> {
         if intake::is_of_run(&job, &self.session) {
-            let through = Through::of(message);
-            return Ok(intake::for_run(&job, &self.session).map(|()| (Subject::run(job, turn), through)));
+            let through = LastMessage::from_message(message);
+            return Ok(intake::check_job_of_run(&job, &self.session).map(|()| (Subject::run(job, turn), through)));
         }
-        let begun = opening::begin(self.shared, &self.session, message, (&turn, job)).await?;
-        Ok(begun.map(|Begun { agent, jobs, through }| (Subject::Turn { agent, jobs, turn: turn.into() }, through)))
+        let pinned = turn_pinning::pin_turn(self.shared, &self.session, message, (&turn, job)).await?;
+        Ok(pinned
+            .map(|PinnedTurn { agent, jobs, through }| (Subject::Turn { agent, jobs, turn: turn.into() }, through)))
     }
 
     fn work_on(&self, subject: Subject, guard: Guard) -> Work {
@@ -347,7 +348,7 @@ impl<'a> Hold<'a> {
     async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
         let session_id = &self.session.session_id;
-        let guard = self.guard.clone().cancelled_by(self.shared.lanes.begin(session_id, message.seq));
+        let guard = self.guard.clone().cancelled_by(self.shared.lanes.start_turn(session_id, message.seq));
         let work = self.work_on(subject.clone(), guard);
         let turn = AssertUnwindSafe(Box::pin(work.run(services))).catch_unwind();
         let ended = tokio::select! {
@@ -358,16 +359,16 @@ impl<'a> Hold<'a> {
         let reason = match ended {
             Ok(Ok(change)) => return Ok(change),
             Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
-            Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, back_off(attempt))),
+            Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, retry_delay(attempt))),
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
             Ok(Err(TurnError::NoRoom(problem))) => return Err(Stop::NoRoom(problem)),
             Ok(Err(TurnError::Cancelled)) => {
-                let why = self.shared.lanes.why_cancelled(session_id, message.seq);
+                let why = self.shared.lanes.cancel_reason(session_id, message.seq);
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
             }
             Ok(Err(TurnError::Replay(problem))) => {
-                Box::pin(self.bury(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
+                Box::pin(self.dead_letter(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
             }
             Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
@@ -378,7 +379,7 @@ impl<'a> Hold<'a> {
     async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
         let tried = attempt - 1;
         let problem = format!("the job was started {tried} times and did not complete");
-        self.bury(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
+        self.dead_letter(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
         self.give_up(subject, CancelReason::new("attempts", problem)).await
     }
 
@@ -386,11 +387,11 @@ impl<'a> Hold<'a> {
         let work = self.work_on(subject, self.guard.clone());
         match work.give_up(&self.shared.services, reason).await {
             Ok(change) => Ok(Some(Box::new(change))),
-            Err(error) => Err(Stop::not_given_up(error)),
+            Err(error) => Err(Stop::from_give_up_error(error)),
         }
     }
 
-    async fn bury(
+    async fn dead_letter(
         &self,
         message: &Message,
         jobs: &[Job],
@@ -398,25 +399,25 @@ impl<'a> Hold<'a> {
         reason: String,
         attempts: u32,
     ) -> Result<(), Stop> {
-        self.check().await?;
+        self.check_lease().await?;
         let job_id = jobs.first().map(|job| job.job_id.clone());
-        Ok(intake::bury(self.shared, message, Unfit { cause, reason, job_id, attempts }).await?)
+        Ok(intake::dead_letter(self.shared, message, RejectedJob { cause, reason, job_id, attempts }).await?)
     }
 
     /// Releases the lease so that the jobs can be retried. Only failures of the job itself count as attempts. For any
     /// other reason this waits until the store is reachable, and takes back the attempt if another worker has counted
     /// it meanwhile.
-    async fn hand_back(&self, stop: &Stop) {
+    async fn release_lease(&self, stop: &Stop) {
         let blame = match stop {
             // The lease expired while the store was unreachable and could not renew it.
-            Stop::Lost if self.shared.health.was_away(self.shared.ack_wait * 3) => false,
+            Stop::Lost if self.shared.health.was_unreachable(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) | Stop::Refused(_) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::Crowded(_) => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::ModelSaturated(_) => false,
             Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.free(blame).await {
+        while let Err(error) = self.try_release(blame).await {
             debug!("could not release the lane yet: {error}");
             if blame || !matches!(error, StoreError::Unavailable(_)) {
                 return;
@@ -428,7 +429,7 @@ impl<'a> Hold<'a> {
         }
     }
 
-    async fn free(&self, blame: bool) -> Result<(), StoreError> {
+    async fn try_release(&self, blame: bool) -> Result<(), StoreError> {
         let (store, session_id) = (self.shared.store(), &self.session.session_id);
         let freed = store.release(session_id, self.session.epoch, blame).await?;
         match &self.session.turn {
@@ -449,13 +450,13 @@ fn count(outcome: Option<Outcome>, took: Option<Duration>) {
 }
 
 /// Whether a timer of this change may be due before the scheduler's next sweep.
-fn arms_soon(change: &Change) -> bool {
+fn arms_before_next_sweep(change: &Change) -> bool {
     match &change.timers {
-        TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < HORIZON),
+        TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < SWEEP_HORIZON),
         TimerChange::Keep | TimerChange::Remove(_) => false,
     }
 }
 
-fn back_off(attempt: u32) -> Duration {
+fn retry_delay(attempt: u32) -> Duration {
     Duration::from_secs(1 << attempt.min(5)).min(Duration::from_secs(30))
 }

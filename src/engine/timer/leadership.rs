@@ -2,7 +2,7 @@
 //! with the loop that waits for due times, so that it makes no timer late.
 
 use super::housekeeping;
-use super::scheduler::{HORIZON, LEASE, ROLE, Scheduler};
+use super::scheduler::{LEADERSHIP_LEASE, ROLE, SWEEP_HORIZON, Scheduler};
 use base::clock::{Clock, Moment};
 use base::metrics::{metrics, observe};
 use base::telemetry::TraceContext;
@@ -23,15 +23,15 @@ use types::job::{Job, JobBody};
 use types::timestamp::Timestamp;
 
 /// Maximum number of timers per sweep. The next sweep reads the rest.
-const BATCH: usize = 50_000;
+const MAX_SWEPT_TIMERS: usize = 50_000;
 /// A timer that is still in the store after this time is published again: its job was lost, or waits in a long lane.
-const REPUBLISH: Duration = Duration::from_secs(300);
+const REPUBLISH_AFTER: Duration = Duration::from_secs(300);
 /// Pause before a timer that could not be published is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of jobs that are being published at the same time.
-const PUBLISHING: usize = 512;
+const MAX_PUBLISHING: usize = 512;
 /// Minimum interval between sweeps that hints trigger, so that many turns that arm short timers lead to one sweep.
-const BETWEEN_SWEEPS: Duration = Duration::from_millis(50);
+const MIN_SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The periodic tasks, by monotonic time: a wall clock that is set back must not delay them.
 struct Ticks {
@@ -49,10 +49,10 @@ enum Tick {
 }
 
 impl Ticks {
-    fn begin(clock: Clock) -> Self {
+    fn start(clock: Clock) -> Self {
         let (now, seconds) = (clock.moment(), Duration::from_secs);
         let next = [
-            (now, LEASE / 4, Tick::Renewal),
+            (now, LEADERSHIP_LEASE / 4, Tick::Renewal),
             (now, seconds(1), Tick::Sweep),
             (now, seconds(5), Tick::Lanes),
             (now, seconds(60), Tick::Housekeeping),
@@ -72,11 +72,11 @@ impl Ticks {
 }
 
 /// The hash of session, timer and generation that identifies a timer. A hash, because there may be millions of timers.
-/// If two timers have the same hash, the later one may wait for up to [`REPUBLISH`].
+/// If two timers have the same hash, the later one may wait for up to [`REPUBLISH_AFTER`].
 type TimerKey = u64;
 
 /// One leadership of the scheduler. Its memory of published timers ends with it.
-pub(super) struct Term<'a> {
+pub(super) struct Leadership<'a> {
     scheduler: &'a Scheduler,
     hasher: RandomState,
     /// Timers that wait, by due time.
@@ -91,7 +91,7 @@ pub(super) struct Term<'a> {
     /// Another sweep must follow the running one.
     sweep_again: bool,
     /// Renewals and housekeeping.
-    chores: FuturesUnordered<BoxFuture<'a, Option<Moment>>>,
+    background: FuturesUnordered<BoxFuture<'a, Option<Moment>>>,
     /// The leadership ends at this time unless it is renewed, whatever the store reports later. Stays correct when the
     /// machine was suspended.
     led_until: Moment,
@@ -99,9 +99,9 @@ pub(super) struct Term<'a> {
     store_time: Option<(Timestamp, Moment)>,
 }
 
-impl<'a> Term<'a> {
+impl<'a> Leadership<'a> {
     /// Starts a leadership that was just won.
-    pub(super) fn begin(scheduler: &'a Scheduler) -> Self {
+    pub(super) fn start(scheduler: &'a Scheduler) -> Self {
         Self {
             scheduler,
             hasher: RandomState::new(),
@@ -111,8 +111,8 @@ impl<'a> Term<'a> {
             publishing: FuturesUnordered::new(),
             sweeping: FuturesUnordered::new(),
             sweep_again: false,
-            chores: FuturesUnordered::new(),
-            led_until: scheduler.clock.moment() + LEASE,
+            background: FuturesUnordered::new(),
+            led_until: scheduler.clock.moment() + LEADERSHIP_LEASE,
             store_time: None,
         }
     }
@@ -129,20 +129,20 @@ impl<'a> Term<'a> {
             }
         };
         let scheduler = self.scheduler;
-        let mut ticks = Ticks::begin(scheduler.clock.clone());
+        let mut ticks = Ticks::start(scheduler.clock.clone());
         while self.scheduler.clock.moment() < self.led_until {
             tokio::select! {
                 () = stop.cancelled() => return,
                 tick = ticks.next() => self.tick(tick),
-                Some(_) = hints.next() => self.sweep(BETWEEN_SWEEPS),
-                () = first_due(&scheduler.clock, &self.due), if self.publishing.len() < PUBLISHING => {
+                Some(_) = hints.next() => self.sweep(MIN_SWEEP_INTERVAL),
+                () = first_due(&scheduler.clock, &self.due), if self.publishing.len() < MAX_PUBLISHING => {
                     if let Some((_, due)) = self.due.pop_first() {
                         self.publish(due);
                     }
                 }
                 Some((due, outcome)) = self.publishing.next() => self.published(due, outcome),
                 Some((begun, due)) = self.sweeping.next() => self.swept(begun, due),
-                Some(led_until) = self.chores.next() => self.led_until = led_until.unwrap_or(self.led_until),
+                Some(led_until) = self.background.next() => self.led_until = led_until.unwrap_or(self.led_until),
                 () = self.scheduler.clock.sleep_until(self.led_until) => {}
             }
         }
@@ -150,31 +150,31 @@ impl<'a> Term<'a> {
     }
 
     fn renew(&self) {
-        let (asked, Scheduler { store, owner, .. }) = (self.scheduler.clock.moment(), self.scheduler);
+        let (requested_at, Scheduler { store, owner, .. }) = (self.scheduler.clock.moment(), self.scheduler);
         let renewed = async move {
-            match store.lead(ROLE, owner, LEASE).await {
-                Ok(true) => Some(asked + LEASE),
-                Ok(false) => Some(asked),
+            match store.lead(ROLE, owner, LEADERSHIP_LEASE).await {
+                Ok(true) => Some(requested_at + LEADERSHIP_LEASE),
+                Ok(false) => Some(requested_at),
                 Err(error) => {
                     warn!("renewing the scheduler's leadership failed: {error}");
                     None
                 }
             }
         };
-        self.chores.push(renewed.boxed());
+        self.background.push(renewed.boxed());
     }
 
     fn tick(&mut self, tick: Tick) {
-        let Scheduler { queue, store, idle_after, woken, .. } = self.scheduler;
+        let Scheduler { queue, store, idle_after, recent_wake_ups, .. } = self.scheduler;
         match tick {
             Tick::Renewal => self.renew(),
             Tick::Sweep => self.sweep(Duration::ZERO),
             Tick::Lanes => {
-                self.chores.push(woken.wake_lanes(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
+                self.background.push(recent_wake_ups.wake_lanes(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
             }
             Tick::Housekeeping => {
                 let clean = housekeeping::clean(queue.as_ref(), store.as_ref(), *idle_after);
-                self.chores.push(clean.map(|()| None).boxed());
+                self.background.push(clean.map(|()| None).boxed());
             }
         }
     }
@@ -188,7 +188,7 @@ impl<'a> Term<'a> {
         let Scheduler { store, clock, .. } = self.scheduler;
         let sweep = async move {
             clock.sleep(pause).await;
-            (clock.moment(), store.due_timers(HORIZON, BATCH).await)
+            (clock.moment(), store.due_timers(SWEEP_HORIZON, MAX_SWEPT_TIMERS).await)
         };
         self.sweeping.push(sweep.boxed());
     }
@@ -200,18 +200,18 @@ impl<'a> Term<'a> {
             Err(error) => warn!("reading due timers failed: {error}"),
         }
         if std::mem::take(&mut self.sweep_again) {
-            self.sweep(BETWEEN_SWEEPS);
+            self.sweep(MIN_SWEEP_INTERVAL);
         }
     }
 
     fn adopt(&mut self, begun: Moment, due: DueTimers) {
-        let whole = due.timers.len() < BATCH;
+        let whole = due.timers.len() < MAX_SWEPT_TIMERS;
         let now = self.scheduler.clock.moment();
         self.store_time = Some((due.now, due.at));
         let mut seen = HashSet::with_capacity(if whole { self.published.len() } else { 0 });
         for timer in due.timers {
             let key = self.key(&timer);
-            if self.published.get(&key).is_some_and(|at| at.until(now) < REPUBLISH) {
+            if self.published.get(&key).is_some_and(|at| at.until(now) < REPUBLISH_AFTER) {
                 seen.insert(key);
             } else if self.waiting.insert(key) {
                 let delay = delay(due.now, timer.timer.due_at);
@@ -253,7 +253,7 @@ impl<'a> Term<'a> {
             Err(error) => {
                 let (session_id, timer_id) = (&due.session_id, &due.timer.timer_id);
                 warn!(session_id, timer_id, "publishing a due timer failed, retrying in 1 s: {error}");
-                self.due.insert((moment + AGAIN, key), due);
+                self.due.insert((moment + RETRY_DELAY, key), due);
             }
         }
     }

@@ -11,41 +11,41 @@ use tokio::sync::Notify;
 /// Number of unpublished events above which the run starts no further stage.
 const MAX_WAITING: usize = 2_000;
 /// Limit on the events of one publication.
-const GROUP: usize = 512;
+const MAX_BATCH: usize = 512;
 
 /// Queue of a run's unpublished events.
 #[derive(Default)]
-pub(super) struct Outlet {
+pub(super) struct EventBuffer {
     waiting: Mutex<Vec<RunEvent>>,
-    told: Notify,
+    pushed: Notify,
     taken: Notify,
     closed: AtomicBool,
 }
 
-impl Outlet {
-    pub(super) fn tell(&self, event: RunEvent) {
+impl EventBuffer {
+    pub(super) fn push(&self, event: RunEvent) {
         self.waiting().push(event);
-        self.told.notify_one();
+        self.pushed.notify_one();
     }
 
     /// Declares that no further events follow, and wakes all waiters.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.told.notify_one();
+        self.pushed.notify_one();
         self.taken.notify_waiters();
     }
 
     /// Waits until the queue has room for further events, or is closed.
-    pub(super) async fn room(&self) {
-        self.at_most(MAX_WAITING).await;
+    pub(super) async fn wait_for_room(&self) {
+        self.wait_for_at_most(MAX_WAITING).await;
     }
 
     /// Waits until all events have been taken for publication, or the queue is closed.
-    pub(super) async fn taken(&self) {
-        self.at_most(0).await;
+    pub(super) async fn wait_until_taken(&self) {
+        self.wait_for_at_most(0).await;
     }
 
-    async fn at_most(&self, waiting: usize) {
+    async fn wait_for_at_most(&self, waiting: usize) {
         loop {
             let taken = self.taken.notified();
             if self.waiting().len() <= waiting || self.closed.load(Ordering::Acquire) {
@@ -69,7 +69,7 @@ impl Outlet {
                 return Ok(());
             } else {
                 tokio::select! {
-                    () = self.told.notified() => {}
+                    () = self.pushed.notified() => {}
                     () = journal.deferred() => {}
                 }
             }
@@ -78,7 +78,7 @@ impl Outlet {
 
     fn take(&self) -> Vec<RunEvent> {
         let mut waiting = self.waiting();
-        let count = waiting.len().min(GROUP);
+        let count = waiting.len().min(MAX_BATCH);
         let events = waiting.drain(..count).collect();
         drop(waiting);
         self.taken.notify_waiters();

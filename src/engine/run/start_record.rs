@@ -5,20 +5,20 @@ use super::conversation;
 use crate::execution::stored::StoredDefinitions;
 use crate::execution::{Services, TurnError};
 use crate::journal::{Done, Durability, Journal, Label, StepError};
-use crate::workflow::orchestration::pinned::{Manifest, PinError, Pinned};
+use crate::workflow::orchestration::resolved::{Manifest, ResolveError, ResolvedDefinitions};
 use serde::{Deserialize, Serialize};
 use storage::store::StoreError;
 use types::session::{Entry, Role, transcript};
 use types::step::StepRecord;
 
 /// Key of the first step in the run's journal.
-pub(crate) const BEGIN: &str = "begin";
+pub(crate) const BEGIN_KEY: &str = "begin";
 /// Separates the request from the conversation before it.
-const REQUEST: &str = "\n\n当前请求: ";
+const REQUEST_SEPARATOR: &str = "\n\n当前请求: ";
 
 /// Output of a run's step `begin`: its definitions and its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beginning {
+pub struct StartRecord {
     /// Ids and hashes of the definitions.
     pub manifest: Manifest,
     /// Value of `{query}` in stages: the conversation and the request.
@@ -27,75 +27,79 @@ pub struct Beginning {
     pub request: String,
 }
 
-impl Beginning {
+impl StartRecord {
     /// Reads it from the steps of a run with the key prefix `prefix`. Returns `None` if the run has not started.
-    pub fn of(steps: &[StepRecord], prefix: &str) -> Option<Self> {
-        let key = if prefix.is_empty() { BEGIN.to_owned() } else { format!("{prefix}/{BEGIN}") };
+    pub fn from_steps(steps: &[StepRecord], prefix: &str) -> Option<Self> {
+        let key = if prefix.is_empty() { BEGIN_KEY.to_owned() } else { format!("{prefix}/{BEGIN_KEY}") };
         let begin = steps.iter().find(|step| step.key == key)?;
         serde_json::from_value(begin.output.clone()).ok()
     }
 }
 
 /// A run that has started, with its definitions loaded.
-pub(super) struct Begun {
-    pub(super) beginning: Beginning,
-    pub(super) pinned: Pinned,
+pub(super) struct LoadedRun {
+    pub(super) start_record: StartRecord,
+    pub(super) resolved: ResolvedDefinitions,
 }
 
 /// Why a run cannot start.
-enum Unable {
-    Pin(PinError),
+enum StartError {
+    Resolve(ResolveError),
     Store(StoreError),
 }
 
 /// Records or replays the step `begin` of a run of `workflow_id`. The conversation of `session` goes before the
 /// query. The inner error is for people: the workflow cannot run.
-pub(super) async fn begin(
+pub(super) async fn start(
     services: &Services,
     journal: &Journal,
     workflow_id: &str,
     (query, session): (&str, Option<&str>),
-) -> Result<Result<Begun, String>, TurnError> {
-    let label = Label { kind: BEGIN, target: workflow_id };
-    let work = |_| async move { settle(services, workflow_id, query, session).await.map(Done::ok) };
-    let beginning: Beginning = match Box::pin(journal.step(BEGIN, label, Durability::OnReturn, workflow_id, work)).await
-    {
-        Ok(stepped) => stepped.output,
-        Err(StepError::Journal(error)) => return Err(error.into()),
-        Err(StepError::Operation(Unable::Pin(PinError::Unfit(problem)))) => return Ok(Err(problem)),
-        Err(StepError::Operation(Unable::Pin(PinError::Unavailable(problem)))) => {
-            return Err(TurnError::Infrastructure(problem));
-        }
-        Err(StepError::Operation(Unable::Store(error))) => return Err(error.into()),
-    };
-    Ok(load(services, &beginning.manifest).await?.map(|pinned| Begun { beginning, pinned }))
+) -> Result<Result<LoadedRun, String>, TurnError> {
+    let label = Label { kind: BEGIN_KEY, target: workflow_id };
+    let work = |_| async move { resolve(services, workflow_id, query, session).await.map(Done::ok) };
+    let start_record: StartRecord =
+        match Box::pin(journal.step(BEGIN_KEY, label, Durability::OnReturn, workflow_id, work)).await {
+            Ok(stepped) => stepped.output,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(StartError::Resolve(ResolveError::Unfit(problem)))) => return Ok(Err(problem)),
+            Err(StepError::Operation(StartError::Resolve(ResolveError::Unavailable(problem)))) => {
+                return Err(TurnError::Infrastructure(problem));
+            }
+            Err(StepError::Operation(StartError::Store(error))) => return Err(error.into()),
+        };
+    Ok(load(services, &start_record.manifest).await?.map(|resolved| LoadedRun { start_record, resolved }))
 }
 
 /// Loads the definitions of a run that has started. The inner error is for people: a definition no longer exists.
-pub(super) async fn load(services: &Services, manifest: &Manifest) -> Result<Result<Pinned, String>, TurnError> {
-    match Pinned::load(services.definitions.as_ref(), &services.flows, manifest).await {
-        Ok(pinned) => Ok(Ok(pinned)),
-        Err(PinError::Unfit(problem)) => Ok(Err(problem)),
-        Err(PinError::Unavailable(problem)) => Err(TurnError::Infrastructure(problem)),
+pub(super) async fn load(
+    services: &Services,
+    manifest: &Manifest,
+) -> Result<Result<ResolvedDefinitions, String>, TurnError> {
+    match ResolvedDefinitions::load(services.definitions.as_ref(), &services.flows, manifest).await {
+        Ok(resolved) => Ok(Ok(resolved)),
+        Err(ResolveError::Unfit(problem)) => Ok(Err(problem)),
+        Err(ResolveError::Unavailable(problem)) => Err(TurnError::Infrastructure(problem)),
     }
 }
 
 /// Resolves the definitions as of now, stores their versions, and builds the input.
-async fn settle(
+async fn resolve(
     services: &Services,
     workflow_id: &str,
     query: &str,
     session: Option<&str>,
-) -> Result<Beginning, Unable> {
+) -> Result<StartRecord, StartError> {
     let definitions: &StoredDefinitions = &services.definitions;
-    let pinned = Pinned::resolve(definitions, &services.flows, workflow_id).await.map_err(Unable::Pin)?;
-    definitions.keep(&pinned).await.map_err(Unable::Store)?;
+    let resolved =
+        ResolvedDefinitions::resolve(definitions, &services.flows, workflow_id).await.map_err(StartError::Resolve)?;
+    definitions.keep(&resolved).await.map_err(StartError::Store)?;
     let history = match session {
-        Some(session) => conversation::history(services.store.as_ref(), session).await.map_err(Unable::Store)?,
+        Some(session) => conversation::history(services.store.as_ref(), session).await.map_err(StartError::Store)?,
         None => Vec::new(),
     };
     let input = with_history(&history, query);
-    Ok(Beginning { manifest: pinned.manifest(), input, request: query.to_owned() })
+    Ok(StartRecord { manifest: resolved.manifest(), input, request: query.to_owned() })
 }
 
 /// Puts the conversation before the request, one line for each entry. Continuation lines of an entry are indented, so
@@ -109,7 +113,7 @@ fn with_history(history: &[Entry], query: &str) -> String {
         Role::Assistant => "助手: ",
         Role::Human => "人工: ",
     });
-    format!("{lines}{REQUEST}{query}")
+    format!("{lines}{REQUEST_SEPARATOR}{query}")
 }
 
 #[cfg(test)]

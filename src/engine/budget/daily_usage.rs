@@ -10,10 +10,10 @@ use types::budget::{Budget, Limits};
 use types::turn::DayUse;
 
 /// Time for which a value from the store is used.
-const BELIEVED: Duration = Duration::from_secs(1);
+const CACHE_TTL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-struct Known {
+struct CachedUsage {
     day: String,
     tokens: u64,
     read: Instant,
@@ -23,7 +23,7 @@ struct Known {
 pub struct Budgets {
     store: Arc<dyn Store>,
     defaults: config::Budget,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, CachedUsage>>,
 }
 
 impl Budgets {
@@ -40,14 +40,14 @@ impl Budgets {
     /// The tokens of the agent's committed turns on `day`, which must be today.
     pub(super) async fn used(&self, agent_id: &str, day: String) -> Result<u64> {
         if let Some(known) =
-            self.lock().get(agent_id).filter(|known| known.day == day && known.read.elapsed() < BELIEVED)
+            self.lock().get(agent_id).filter(|known| known.day == day && known.read.elapsed() < CACHE_TTL)
         {
             return Ok(known.tokens);
         }
         let read = Instant::now();
         let found = self.store.tokens_of_day(&day, vec![agent_id.to_owned()]).await?;
         let tokens = found.get(agent_id).copied().unwrap_or(0);
-        self.lock().insert(agent_id.to_owned(), Known { day, tokens, read });
+        self.lock().insert(agent_id.to_owned(), CachedUsage { day, tokens, read });
         Ok(tokens)
     }
 
@@ -64,7 +64,7 @@ impl Budgets {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, CachedUsage>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

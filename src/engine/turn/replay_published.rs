@@ -12,18 +12,18 @@ use types::session::{Entry, Role, history};
 use types::turn::StatusAt;
 
 /// Key of the step event that marks the end of the events to read, for an abandoned turn.
-const MARK: &str = "given_up";
+const GIVEN_UP_MARK: &str = "given_up";
 
 impl Turn<'_> {
     /// Adopts the statuses and replies that earlier attempts of the turn have published.
     pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
-        let published = self.published(MARK).await?;
+        let published = self.publish_mark_and_read_back(GIVEN_UP_MARK).await?;
         self.remember_user();
         for event in published {
             match event {
                 Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
                 Event::Reply(reply) => {
-                    self.speech.recall(&reply);
+                    self.reply_stream.recall(&reply);
                     if reply.kind != ReplyKind::Chunk {
                         self.adopt_reply(reply);
                     }
@@ -37,7 +37,7 @@ impl Turn<'_> {
     /// Publishes a `mark` on the stream and returns this turn's events before it. The mark's id contains the epoch: a
     /// repeat under the same epoch finds the same mark, and a later lease holder also finds the events published
     /// since.
-    pub(super) async fn published(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
+    pub(super) async fn publish_mark_and_read_back(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
         let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
         let epoch = self.session.epoch.to_string();
         let event = StepEvent {
@@ -61,7 +61,7 @@ impl Turn<'_> {
 
     fn adopt_reply(&mut self, reply: Reply) {
         if reply.kind == ReplyKind::Greeting {
-            self.greeted();
+            self.mark_greeted();
         }
         self.answered |= is_answer(reply.kind);
         let by_human = self.jobs.iter().any(|job| matches!(job.body, JobBody::Reply { .. }));

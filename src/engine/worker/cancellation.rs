@@ -4,7 +4,7 @@
 //! woken for it while another worker holds the lease, sends a hint to all workers. The worker that drives the lane then
 //! reads the command from the stream. A hint alone cancels nothing.
 
-use super::{Shared, intake};
+use super::{WorkerState, intake};
 use crate::execution::CancelReason;
 use futures::StreamExt;
 use std::sync::Arc;
@@ -15,45 +15,45 @@ use tracing::{debug, info};
 use types::job::{Command, Job, JobBody};
 
 /// Pause before the worker subscribes to the hints again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum size of a cancel command. Larger messages are not parsed before their turn.
-const MAX_BYTES: usize = 16 * 1024;
+const MAX_COMMAND_BYTES: usize = 16 * 1024;
 
 /// Listens for cancel hints until `stop`.
-pub(super) async fn listen(shared: Arc<Shared>, stop: CancellationToken) {
+pub(super) async fn listen(shared: Arc<WorkerState>, stop: CancellationToken) {
     let forever = async {
         loop {
             match shared.queue().cancel_hints().await {
                 Ok(mut hints) => {
                     while let Some(hint) = hints.next().await {
-                        heed(&shared, &hint).await;
+                        handle_hint(&shared, &hint).await;
                     }
                 }
                 Err(error) => debug!("could not subscribe to cancel hints: {error}"),
             }
-            shared.clock().sleep(AGAIN).await;
+            shared.clock().sleep(RESUBSCRIBE_DELAY).await;
         }
     };
     stop.run_until_cancelled(forever).await;
 }
 
 /// Cancels the current turn if this worker drives the lane and the stream has the command.
-async fn heed(shared: &Shared, hint: &CancelHint) {
+async fn handle_hint(shared: &WorkerState, hint: &CancelHint) {
     let CancelHint { session_id, seq } = hint;
     if *seq == 0 || !shared.lanes.drives(session_id) {
         return;
     }
     match shared.queue().next_in_lane(session_id, seq - 1, *seq).await {
-        Ok(Some(message)) if message.seq == *seq => obey(shared, &message),
+        Ok(Some(message)) if message.seq == *seq => cancel_if_commanded(shared, &message),
         Ok(_) => {}
         Err(error) => debug!(session_id, seq, "could not read the cancel command: {error}"),
     }
 }
 
 /// Cancels the current turn if `message`, which waits behind it, is a cancel command.
-pub(super) fn obey(shared: &Shared, message: &Message) {
-    if message.payload.len() > MAX_BYTES || !has(&message.payload, b"cancel") {
+pub(super) fn cancel_if_commanded(shared: &WorkerState, message: &Message) {
+    if message.payload.len() > MAX_COMMAND_BYTES || !contains(&message.payload, b"cancel") {
         return;
     }
     let Ok(job) = intake::decode(message) else { return };
@@ -64,7 +64,7 @@ pub(super) fn obey(shared: &Shared, message: &Message) {
 }
 
 /// Sends a cancel hint to all workers if `job`, whose lane another worker holds, is a cancel command.
-pub(super) async fn pass_on(shared: &Shared, job: &Job, seq: u64) {
+pub(super) async fn notify_workers(shared: &WorkerState, job: &Job, seq: u64) {
     if cancellation(job).is_none() {
         return;
     }
@@ -83,6 +83,6 @@ fn cancellation(job: &Job) -> Option<CancelReason> {
     }
 }
 
-fn has(payload: &[u8], word: &[u8]) -> bool {
+fn contains(payload: &[u8], word: &[u8]) -> bool {
     payload.windows(word.len()).any(|window| window == word)
 }

@@ -1,7 +1,7 @@
 //! The token budgets of one turn, or of one run with a lane of its own.
 
 use super::Budgets;
-use crate::journal::{Journal, Spending};
+use crate::journal::{Journal, TurnUsage};
 use crate::model::budgeted::Admission;
 use crate::model::{ModelError, ModelRequest};
 use async_trait::async_trait;
@@ -15,10 +15,10 @@ use types::budget::{Limit, Limits};
 use types::turn::DayUse;
 
 /// Pause before an unreachable store is asked again.
-const AGAIN: Duration = Duration::from_millis(200);
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The agent of a turn, with its limits.
-struct Own {
+struct TurnAgent {
     agent_id: String,
     limits: Limits,
     /// Tokens that the conversation has used before this turn.
@@ -26,29 +26,29 @@ struct Own {
 }
 
 /// The token budgets of one turn or run.
-pub struct Purse {
+pub struct TokenMeter {
     budgets: Arc<Budgets>,
     journal: Journal,
-    own: Option<Own>,
+    own: Option<TurnAgent>,
 }
 
-impl Purse {
-    /// The purse of a turn of `agent`, whose conversation has used `before` tokens so far.
-    pub(crate) fn of_turn(budgets: &Arc<Budgets>, journal: Journal, agent: &AgentConfig, before: u64) -> Arc<Self> {
-        let own = Own { agent_id: agent.id.clone(), limits: budgets.limits(agent.budget), before };
+impl TokenMeter {
+    /// The meter of a turn of `agent`, whose conversation has used `before` tokens so far.
+    pub(crate) fn for_turn(budgets: &Arc<Budgets>, journal: Journal, agent: &AgentConfig, before: u64) -> Arc<Self> {
+        let own = TurnAgent { agent_id: agent.id.clone(), limits: budgets.limits(agent.budget), before };
         Arc::new(Self { budgets: Arc::clone(budgets), journal, own: Some(own) })
     }
 
-    /// The purse of a run with a lane of its own. It checks only the daily budgets of the run's task agents.
-    pub(crate) fn of_run(budgets: &Arc<Budgets>, journal: Journal) -> Arc<Self> {
+    /// The meter of a run with a lane of its own. It checks only the daily budgets of the run's task agents.
+    pub(crate) fn for_run(budgets: &Arc<Budgets>, journal: Journal) -> Arc<Self> {
         Arc::new(Self { budgets: Arc::clone(budgets), journal, own: None })
     }
 
     /// The tokens that the turn adds to the day of each agent with a daily budget.
-    pub(crate) fn days(&self, spending: &Spending) -> Vec<DayUse> {
+    pub(crate) fn days(&self, usage: &TurnUsage) -> Vec<DayUse> {
         let own = self.own.as_ref().filter(|own| own.limits.day.is_some());
-        let own = own.map(|own| (own.agent_id.clone(), spending.total));
-        let agents = spending.agents.iter().map(|(agent_id, tokens)| (agent_id.clone(), *tokens));
+        let own = own.map(|own| (own.agent_id.clone(), usage.total));
+        let agents = usage.agents.iter().map(|(agent_id, tokens)| (agent_id.clone(), *tokens));
         let day = self.journal.clock().now().day();
         let used = own.into_iter().chain(agents).filter(|(_, tokens)| *tokens > 0);
         let days: Vec<_> = used.map(|(agent_id, tokens)| DayUse { agent_id, day: day.clone(), tokens }).collect();
@@ -60,13 +60,13 @@ impl Purse {
         &self,
         most: Option<u64>,
         agent_id: &str,
-        of: impl Fn(&Spending) -> u64,
+        of: impl Fn(&TurnUsage) -> u64,
     ) -> Result<(), ModelError> {
         if most.is_none() {
             return Ok(());
         }
         let before = self.used(agent_id).await?;
-        check(most, before.saturating_add(of(&self.journal.spending())), Limit::Day, agent_id)
+        check(most, before.saturating_add(of(&self.journal.usage())), Limit::Day, agent_id)
     }
 
     /// The tokens used on the day. Waits while the store is unreachable; a long wait costs the worker its lease.
@@ -82,23 +82,23 @@ impl Purse {
                     return Err(ModelError::Unavailable { model: agent_id.to_owned(), attempts: 0, problem });
                 }
             }
-            self.journal.clock().sleep(AGAIN).await;
+            self.journal.clock().sleep(STORE_RETRY_DELAY).await;
         }
     }
 }
 
 #[async_trait]
-impl Admission for Purse {
+impl Admission for TokenMeter {
     async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError> {
         if let Some(own) = &self.own {
-            let spent = self.journal.spending().total;
+            let spent = self.journal.usage().total;
             check(own.limits.turn, spent, Limit::Turn, &own.agent_id)?;
             check(own.limits.session, own.before.saturating_add(spent), Limit::Session, &own.agent_id)?;
-            self.check_day(own.limits.day, &own.agent_id, |spending| spending.total).await?;
+            self.check_day(own.limits.day, &own.agent_id, |usage| usage.total).await?;
         }
         let Some(agent) = request.facts.agent.as_deref().filter(|agent| agent.is_task_agent()) else { return Ok(None) };
         let most = self.budgets.limits(agent.budget).day;
-        self.check_day(most, &agent.id, |spending| spending.agents.get(&agent.id).copied().unwrap_or(0)).await?;
+        self.check_day(most, &agent.id, |usage| usage.agents.get(&agent.id).copied().unwrap_or(0)).await?;
         Ok(most.map(|_| agent.id.clone()))
     }
 }

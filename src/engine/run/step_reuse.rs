@@ -1,7 +1,7 @@
 //! Selection of the recorded steps with which a run continues: all except failures if it is resumed, and those before
 //! a stage if it is restarted from that stage.
 
-use super::beginning::BEGIN;
+use super::start_record::BEGIN_KEY;
 use crate::workflow::orchestration::dynamic::order;
 use definitions::workflow::definition::{Shape, Target, Workflow};
 use definitions::workflow::node::Node;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use types::step::StepRecord;
 
 /// Last segment of the key of a stage's recorded failure.
-const FAILED: &str = "failed";
+const FAILED_KEY: &str = "failed";
 
 /// Looks up the workflow that a stage references by id.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
 
 /// Selects the steps of a run from those of its turn, and removes the run's `prefix` from their keys.
-pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
+pub(super) fn steps_of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     if prefix.is_empty() {
         return steps;
     }
@@ -28,11 +28,11 @@ pub(super) fn of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
 
 /// Selects the steps with which a resumed run continues: all, except the failures of the stage at `path` and of the
 /// stages around it, and except failed model calls that have not been retried since.
-pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
+pub(super) fn steps_for_resume(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
     let is_around = |stage: &str| {
         let stage: Vec<_> = stage.trim_end_matches('/').split('/').map(without_attempt).collect();
-        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| names(a, b))
+        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| is_same_stage(a, b))
     };
     let is_within = |key: &str| {
         let mut place = key.split('/').map(without_attempt);
@@ -40,11 +40,11 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     };
     // Key prefixes, with a slash at the end, of the attempts whose failure is kept.
     let failures = steps.iter().filter(|step| step.kind == "stage" && !step.ok);
-    let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED)).filter(|stage| !is_around(stage));
+    let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED_KEY)).filter(|stage| !is_around(stage));
     let attempts: Vec<String> = attempts.map(str::to_owned).collect();
     let stays = |step: &StepRecord| match step.kind.as_str() {
         _ if step.ok => true,
-        "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED) == Some(attempt.as_str())),
+        "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED_KEY) == Some(attempt.as_str())),
         // A function may have continued without the model's answer, so its failed calls are kept, unless the function
         // failed, too.
         "model" => {
@@ -58,12 +58,12 @@ pub(super) fn resumed(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
 
 /// True if both segments name the same stage. `stage` may lack the iteration, since the key of a stage that contains
 /// a loop has none.
-fn names(stage: &str, failed: &str) -> bool {
+fn is_same_stage(stage: &str, failed: &str) -> bool {
     stage == failed || failed.strip_prefix(stage).is_some_and(|rest| rest.starts_with('['))
 }
 
 /// Selects the steps with which a restart from the stage `from` starts: those that do not depend on that stage.
-pub(super) fn restarted(
+pub(super) fn steps_for_restart(
     steps: Vec<StepRecord>,
     workflow: &Workflow,
     lookup: Lookup<'_>,
@@ -72,20 +72,21 @@ pub(super) fn restarted(
     let from = segments(from);
     let asked = steps.iter().flat_map(|step| segments(&step.key)).filter(|segment| segment.id == Node::Clarify.id());
     let clarified = asked.map(|segment| segment.iteration.unwrap_or(1)).max().unwrap_or(0);
-    let seen = Seen { lookup, clarified };
-    let before = |step: &StepRecord| step.key == BEGIN || comes_before(workflow, seen, &segments(&step.key), &from);
+    let comparison = Comparison { lookup, clarified };
+    let before =
+        |step: &StepRecord| step.key == BEGIN_KEY || comes_before(workflow, comparison, &segments(&step.key), &from);
     steps.into_iter().filter(before).collect()
 }
 
 /// Checks that `from` names a stage of `workflow`. The error is for people.
-pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
+pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
     let path = segments(from);
     let rest = match path.first() {
         Some(first) if is_root(workflow, first) => &path[1..],
         _ => &path[..],
     };
     if rest.len() < path.len() {
-        within_loop(workflow, &path[0])?;
+        check_iteration(workflow, &path[0])?;
     }
     let mut here = Some((Arc::new(workflow.clone()), workflow.id.clone()));
     for segment in rest {
@@ -103,7 +104,7 @@ pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), 
         };
         here = inner(&stage.runnable, lookup).map(|inner| (inner, stage.id.clone()));
         match &here {
-            Some((inner, _)) => within_loop(inner, segment)?,
+            Some((inner, _)) => check_iteration(inner, segment)?,
             None if segment.iteration.is_some() => return Err(format!("stage `{}` is not a loop", segment.id)),
             None => {}
         }
@@ -112,7 +113,7 @@ pub fn check(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), 
 }
 
 /// Checks the iteration in `segment`, which names a stage that runs `workflow`.
-fn within_loop(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String> {
+fn check_iteration(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), String> {
     match (&workflow.shape, segment.iteration) {
         (_, None) => Ok(()),
         (Shape::Loop { max_iterations, .. }, Some(iteration)) if (1..=*max_iterations).contains(&iteration) => Ok(()),
@@ -160,7 +161,7 @@ fn is_root(workflow: &Workflow, segment: &Segment<'_>) -> bool {
 
 /// Context for the comparison of keys.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct Comparison<'a> {
     lookup: Lookup<'a>,
     /// How often a dynamic workflow of the run has asked the user.
     clarified: u32,
@@ -169,17 +170,17 @@ struct Seen<'a> {
 /// True for the key of a step that does not depend on the stage `from` of `workflow`. The order is that of the stages
 /// in a pipeline, of the iterations in a loop, and of the nodes in a dynamic workflow. Branches do not depend on each
 /// other.
-fn comes_before(workflow: &Workflow, seen: Seen<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
+fn comes_before(workflow: &Workflow, comparison: Comparison<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
     let (Some(at), Some(wanted)) = (key.first(), from.first()) else { return false };
     if matches!(workflow.shape, Shape::Dynamic(_)) {
-        return order::comes_before(at.place(), wanted.place(), seen.clarified);
+        return order::comes_before(at.place(), wanted.place(), comparison.clarified);
     }
     if is_root(workflow, at) {
         let (named, first) = (is_root(workflow, wanted), wanted.iteration);
         let wanted = if named { first.unwrap_or(1) } else { 1 };
         let rest = if named { &from[1..] } else { from };
         let iteration = at.iteration.unwrap_or(1);
-        return iteration < wanted || (iteration == wanted && comes_before(workflow, seen, &key[1..], rest));
+        return iteration < wanted || (iteration == wanted && comes_before(workflow, comparison, &key[1..], rest));
     }
     let stages = workflow.shape.stages();
     let place = |id: &str| stages.iter().position(|stage| stage.id == id);
@@ -194,8 +195,8 @@ fn comes_before(workflow: &Workflow, seen: Seen<'_>, key: &[Segment<'_>], from: 
             return iteration < wanted;
         }
     }
-    let inner = inner(&stages[here].runnable, seen.lookup);
-    inner.is_some_and(|inner| comes_before(&inner, seen, &key[1..], &from[1..]))
+    let inner = inner(&stages[here].runnable, comparison.lookup);
+    inner.is_some_and(|inner| comes_before(&inner, comparison, &key[1..], &from[1..]))
 }
 
 fn inner(target: &Target, lookup: Lookup<'_>) -> Option<Arc<Workflow>> {
@@ -266,7 +267,7 @@ mod tests {
         ];
         let kept = |from: &str| {
             let steps = all.iter().map(|key| step(key, "model", true)).collect();
-            let kept = restarted(steps, &research(), &|_| None, from);
+            let kept = steps_for_restart(steps, &research(), &|_| None, from);
             all.iter().map(|key| u8::from(keys(&kept).contains(key))).collect::<Vec<_>>()
         };
         assert_eq!(kept("plan"), [1, 0, 0, 0, 0, 0, 0, 0]);
@@ -287,16 +288,19 @@ mod tests {
         let all = ["again[1]/x/0/model", "again[1]/y/z/0/model", "again[2]/x/0/model", "again[2]/y/z/0/model"];
         let kept = |from: &str| {
             let steps = all.iter().map(|key| step(key, "model", true)).collect();
-            restarted(steps, &again, &lookup, from).len()
+            steps_for_restart(steps, &again, &lookup, from).len()
         };
         assert_eq!((kept("again[2]"), kept("again[2]/y"), kept("again[2]/y/z"), kept("y")), (2, 3, 3, 1));
-        assert!(check(&again, &lookup, "again[2]/y/z").is_ok() && check(&again, &lookup, "y").is_ok());
-        let wrong = check(&again, &lookup, "again[2]/y/other").unwrap_err();
+        assert!(check_stage(&again, &lookup, "again[2]/y/z").is_ok() && check_stage(&again, &lookup, "y").is_ok());
+        let wrong = check_stage(&again, &lookup, "again[2]/y/other").unwrap_err();
         assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
-        assert!(check(&again, &lookup, "x/y").unwrap_err().contains("no stages within"));
-        assert_eq!(check(&again, &lookup, "again[11]").unwrap_err(), "the loop in `again` has the iterations 1 to 10");
+        assert!(check_stage(&again, &lookup, "x/y").unwrap_err().contains("no stages within"));
+        assert_eq!(
+            check_stage(&again, &lookup, "again[11]").unwrap_err(),
+            "the loop in `again` has the iterations 1 to 10"
+        );
         for no_loop in ["x[1]", "y[1]/z"] {
-            assert!(check(&again, &lookup, no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
+            assert!(check_stage(&again, &lookup, no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
         }
     }
 
@@ -320,7 +324,7 @@ mod tests {
             ("other/ask", "model", false),
         ];
         let steps: Vec<_> = all.iter().map(|(key, kind, ok)| step(key, kind, *ok)).collect();
-        let kept = resumed(steps.clone(), "outer_loop[1]/parallel_result/meta");
+        let kept = steps_for_resume(steps.clone(), "outer_loop[1]/parallel_result/meta");
         let expected = [
             "begin",
             "plan/failed",
@@ -331,8 +335,12 @@ mod tests {
             "other/ask",
         ];
         assert_eq!(keys(&kept), expected);
-        assert_eq!(resumed(steps.clone(), "").len(), steps.len() - 2, "only model calls without a retry are dropped");
+        assert_eq!(
+            steps_for_resume(steps.clone(), "").len(),
+            steps.len() - 2,
+            "only model calls without a retry are dropped"
+        );
         let within = [step("0/steps/begin", "begin", true), step("0/decide", "model", true)];
-        assert_eq!(keys(&of_run(within.to_vec(), "0/steps")), ["begin"]);
+        assert_eq!(keys(&steps_of_run(within.to_vec(), "0/steps")), ["begin"]);
     }
 }

@@ -1,12 +1,12 @@
 //! Places in a run: a place has its part of the journal, its tags for events, and access to the run's limits.
 
 use super::event::{RunEvent, RunEventType, Snapshot};
+use super::event_buffer::EventBuffer;
 use super::failure::Failure;
-use super::outlet::Outlet;
-use super::pinned::Pinned;
+use super::resolved::ResolvedDefinitions;
 use super::run::RunServices;
-use super::spent::Spent;
 use super::timeline::Notes;
+use super::usage::UsageCounters;
 use crate::journal::Journal;
 use crate::model::paced::Delta;
 use crate::workflow::asking::Asking;
@@ -22,11 +22,11 @@ use uuid::Builder;
 /// State that all parts of a run share.
 pub(in crate::workflow) struct Run {
     pub(super) id: String,
-    pub(in crate::workflow) pinned: Pinned,
+    pub(in crate::workflow) resolved: ResolvedDefinitions,
     pub(super) services: RunServices,
     pub(super) journal: Journal,
-    pub(super) outlet: Outlet,
-    pub(in crate::workflow) spent: Spent,
+    pub(super) event_buffer: EventBuffer,
+    pub(in crate::workflow) counters: UsageCounters,
     pub(super) asking: Arc<Asking>,
     /// Default for the number of branches of one parallel workflow that run concurrently.
     pub(in crate::workflow) max_parallel: usize,
@@ -36,7 +36,7 @@ pub(in crate::workflow) struct Run {
 
 /// A place in a run, such as a stage or an iteration. Cheap to clone.
 #[derive(Clone)]
-pub struct Part {
+pub struct StageContext {
     run: Arc<Run>,
     /// Path for people, such as `outer_loop[2]/parallel/verify`.
     path: Arc<str>,
@@ -48,13 +48,13 @@ pub struct Part {
     stage_id: Option<Arc<str>>,
     branch_id: Option<Arc<str>>,
     iteration: Option<u32>,
-    /// See [`Part::keeping_failures`].
+    /// See [`StageContext::keeping_failures`].
     keeps_failures: bool,
 }
 
 /// Contents of an event, without the tags of its place.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct EventPayload {
     /// Key of the step in the part's journal.
     pub step: Option<String>,
     /// A piece of a model's answer.
@@ -67,7 +67,7 @@ pub struct Told {
     pub error: Option<String>,
 }
 
-impl Told {
+impl EventPayload {
     /// Contents with `data.output`.
     pub fn output(output: &str) -> Self {
         Self::data([("output", output.into())])
@@ -85,7 +85,7 @@ impl Told {
     }
 }
 
-impl Part {
+impl StageContext {
     /// The part of the outermost workflow.
     pub(super) fn root(run: Arc<Run>) -> Self {
         let (empty, run_id): (Arc<str>, _) = ("".into(), run.id.as_str().into());
@@ -116,7 +116,7 @@ impl Part {
         Self { keeps_failures: true, ..self.clone() }
     }
 
-    /// True if failures here must be recorded, after [`Part::keeping_failures`].
+    /// True if failures here must be recorded, after [`StageContext::keeping_failures`].
     pub(super) fn keeps_failures(&self) -> bool {
         self.keeps_failures
     }
@@ -161,7 +161,7 @@ impl Part {
 
     /// Creates the store for the outputs of the stages of `shape`, which runs here with `scope`.
     pub(super) fn outputs(&self, shape: &Shape, scope: Scope) -> OutputStore {
-        OutputStore::begin(shape, scope, &|id| self.run.pinned.workflow(id))
+        OutputStore::begin(shape, scope, &|id| self.run.resolved.workflow(id))
     }
 
     pub(in crate::workflow) fn run(&self) -> &Run {
@@ -193,30 +193,30 @@ impl Part {
     }
 
     /// Counts a model call. Fails if the run has exceeded its limit.
-    pub fn model_call(&self) -> Result<(), Failure> {
-        self.run.spent.model_call().map_err(|limit| Failure::fatal(self, limit))
+    pub fn count_model_call(&self) -> Result<(), Failure> {
+        self.run.counters.count_model_call().map_err(|limit| Failure::fatal(self, limit))
     }
 
     /// Counts the tokens of a model call. Fails if the run has exceeded its limit.
-    pub fn tokens(&self, tokens: Tokens) -> Result<(), Failure> {
-        self.run.spent.tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
+    pub fn count_tokens(&self, tokens: Tokens) -> Result<(), Failure> {
+        self.run.counters.count_tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
     }
 
     /// Queues an event of this part. It is published once all steps before it are durable.
-    pub fn tell(&self, kind: RunEventType, told: Told) {
-        self.run.outlet.tell(self.event(kind, told));
+    pub fn emit(&self, kind: RunEventType, payload: EventPayload) {
+        self.run.event_buffer.push(self.event(kind, payload));
     }
 
     /// Builds an event of this part without queueing it.
-    pub(super) fn event(&self, kind: RunEventType, told: Told) -> RunEvent {
-        let Told { step, delta, snapshot, data, error } = told;
+    pub(super) fn event(&self, kind: RunEventType, payload: EventPayload) -> RunEvent {
+        let EventPayload { step, delta, snapshot, data, error } = payload;
         let root = &self.run.id;
         let mut event_id = root.clone();
         let sequence = delta.as_ref().map(|delta| format!("{}/{}", delta.stream_id, delta.seq));
-        let parts = [Some(self.key.as_ref()), step.as_deref(), Some(kind.as_str()), sequence.as_deref()];
-        for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
+        let segments = [Some(self.key.as_ref()), step.as_deref(), Some(kind.as_str()), sequence.as_deref()];
+        for segment in segments.into_iter().flatten().filter(|segment| !segment.is_empty()) {
             event_id.push('/');
-            event_id.push_str(part);
+            event_id.push_str(segment);
         }
         RunEvent {
             kind,

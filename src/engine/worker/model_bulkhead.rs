@@ -9,14 +9,14 @@ use tokio::time::timeout;
 
 /// A job waits this long for a place of a model if a turn of that model ended within the same time before: then another
 /// one is likely to end soon.
-const MOMENT: Duration = Duration::from_millis(50);
+const PERMIT_WAIT: Duration = Duration::from_millis(50);
 /// Shortest redelivery delay of a job that finds no place.
-const LEAST_DELAY: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Longest redelivery delay, so that a model that has recovered is used again soon.
-const MOST_DELAY: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Minimum distance between the redeliveries of one model's jobs. The queue delivers redeliveries before new messages,
 /// so many of them at the same time would delay the new messages.
-const STEP: Duration = Duration::from_millis(2);
+const DELAY_STEP: Duration = Duration::from_millis(2);
 
 /// The places of one model.
 struct Places {
@@ -28,13 +28,13 @@ struct Places {
 }
 
 /// The places of all models.
-pub(super) struct Shares {
+pub(super) struct ModelBulkhead {
     /// Maximum number of lanes of one model.
     limit: usize,
     by_model: Mutex<HashMap<String, Places>>,
 }
 
-impl Shares {
+impl ModelBulkhead {
     /// Limits each model so that one eighth of the worker's places, and at least one, stays free for other models. A
     /// worker with a single place reserves none.
     pub(super) fn new(concurrency: usize) -> Arc<Self> {
@@ -44,21 +44,21 @@ impl Shares {
 
     /// Takes a place for a lane whose agent uses `model`. If the model has no free place, returns the delay after which
     /// the job should try again; it grows with the number of waiting jobs.
-    pub(super) async fn take(self: &Arc<Self>, model: &str) -> Result<Share, Duration> {
-        let (free, moves) = self.of(model, |places| {
-            let moves = places.freed.is_some_and(|freed| freed.elapsed() < MOMENT);
+    pub(super) async fn acquire(self: &Arc<Self>, model: &str) -> Result<Permit, Duration> {
+        let (free, moves) = self.with_places(model, |places| {
+            let moves = places.freed.is_some_and(|freed| freed.elapsed() < PERMIT_WAIT);
             (Arc::clone(&places.free), moves)
         });
         let place = match Arc::clone(&free).try_acquire_owned() {
             Ok(place) => Some(place),
-            Err(_) if moves => timeout(MOMENT, free.acquire_owned()).await.ok().and_then(Result::ok),
+            Err(_) if moves => timeout(PERMIT_WAIT, free.acquire_owned()).await.ok().and_then(Result::ok),
             Err(_) => None,
         };
-        let share = |place| Share { shares: Arc::clone(self), model: model.to_owned(), _place: place };
-        place.map(share).ok_or_else(|| self.of(model, |places| places.delay(Instant::now())))
+        let permit = |place| Permit { bulkhead: Arc::clone(self), model: model.to_owned(), _place: place };
+        place.map(permit).ok_or_else(|| self.with_places(model, |places| places.delay(Instant::now())))
     }
 
-    fn of<T>(&self, model: &str, look: impl FnOnce(&mut Places) -> T) -> T {
+    fn with_places<T>(&self, model: &str, look: impl FnOnce(&mut Places) -> T) -> T {
         let mut by_model = self.lock();
         if let Some(places) = by_model.get_mut(model) {
             return look(places);
@@ -75,23 +75,23 @@ impl Shares {
 impl Places {
     /// The delay of one more job that found no place.
     fn delay(&mut self, now: Instant) -> Duration {
-        let soonest = now + LEAST_DELAY;
-        let back = self.last_back.map_or(soonest, |last| soonest.max(last + STEP)).min(now + MOST_DELAY);
+        let soonest = now + MIN_DELAY;
+        let back = self.last_back.map_or(soonest, |last| soonest.max(last + DELAY_STEP)).min(now + MAX_DELAY);
         self.last_back = Some(back);
         back - now
     }
 }
 
 /// A place of one model, released on drop.
-pub(super) struct Share {
-    shares: Arc<Shares>,
+pub(super) struct Permit {
+    bulkhead: Arc<ModelBulkhead>,
     model: String,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Share {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.shares.of(&self.model, |places| places.freed = Some(Instant::now()));
+        self.bulkhead.with_places(&self.model, |places| places.freed = Some(Instant::now()));
     }
 }
 
@@ -99,37 +99,37 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    async fn place(shares: &Arc<Shares>, model: &str) -> Share {
-        shares.take(model).await.unwrap_or_else(|_| panic!("{model} gets no place"))
+    async fn place(bulkhead: &Arc<ModelBulkhead>, model: &str) -> Permit {
+        bulkhead.acquire(model).await.unwrap_or_else(|_| panic!("{model} gets no place"))
     }
 
     #[tokio::test]
     async fn one_model_never_has_all_places() {
-        let shares = Shares::new(8);
+        let bulkhead = ModelBulkhead::new(8);
         let mut slow = Vec::new();
         for _ in 0..7 {
-            slow.push(place(&shares, "slow").await);
+            slow.push(place(&bulkhead, "slow").await);
         }
-        assert!(shares.take("slow").await.is_err(), "even while no other model is in use");
-        place(&shares, "quick").await;
+        assert!(bulkhead.acquire("slow").await.is_err(), "even while no other model is in use");
+        place(&bulkhead, "quick").await;
         slow.truncate(6);
-        place(&shares, "slow").await;
+        place(&bulkhead, "slow").await;
     }
 
     #[tokio::test]
     async fn a_worker_with_one_place_gives_it_to_any_model() {
-        let shares = Shares::new(1);
-        drop(place(&shares, "a").await);
-        place(&shares, "b").await;
+        let bulkhead = ModelBulkhead::new(1);
+        drop(place(&bulkhead, "a").await);
+        place(&bulkhead, "b").await;
     }
 
     #[tokio::test]
     async fn a_job_waits_a_moment_for_a_model_whose_turns_end_quickly() {
-        let shares = Shares::new(3);
-        let (first, _second) = (place(&shares, "quick").await, place(&shares, "quick").await);
+        let bulkhead = ModelBulkhead::new(3);
+        let (first, _second) = (place(&bulkhead, "quick").await, place(&bulkhead, "quick").await);
         drop(first);
-        let third = place(&shares, "quick").await;
-        let (waited, ()) = tokio::join!(shares.take("quick"), async {
+        let third = place(&bulkhead, "quick").await;
+        let (waited, ()) = tokio::join!(bulkhead.acquire("quick"), async {
             tokio::task::yield_now().await;
             drop(third);
         });
@@ -138,15 +138,15 @@ mod tests {
 
     #[test]
     fn the_more_jobs_wait_for_a_model_the_later_each_comes_back() {
-        let (shares, now) = (Shares::new(2), Instant::now());
-        let refused = |at| shares.of("slow", |places| places.delay(at));
-        assert_eq!(refused(now), LEAST_DELAY);
+        let (bulkhead, now) = (ModelBulkhead::new(2), Instant::now());
+        let refused = |at| bulkhead.with_places("slow", |places| places.delay(at));
+        assert_eq!(refused(now), MIN_DELAY);
         let delays: Vec<Duration> = (0..10_000).map(|_| refused(now)).collect();
-        assert_eq!(delays[9_999], LEAST_DELAY + STEP * 10_000);
+        assert_eq!(delays[9_999], MIN_DELAY + DELAY_STEP * 10_000);
         // The first of them returns, and is queued behind the last.
-        assert_eq!(refused(now + LEAST_DELAY), STEP * 10_001);
-        assert_eq!(refused(now + Duration::from_secs(600)), LEAST_DELAY, "the jobs that waited have been taken");
+        assert_eq!(refused(now + MIN_DELAY), DELAY_STEP * 10_001);
+        assert_eq!(refused(now + Duration::from_secs(600)), MIN_DELAY, "the jobs that waited have been taken");
         let worst = (0..100_000).map(|_| refused(now)).max();
-        assert_eq!(worst, Some(MOST_DELAY));
+        assert_eq!(worst, Some(MAX_DELAY));
     }
 }

@@ -1,6 +1,6 @@
 //! The definitions that a run can reach, fixed in the versions of the run's start.
 
-use super::part::join;
+use super::stage_context::join;
 use crate::workflow::orchestration::dynamic;
 use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
@@ -17,18 +17,18 @@ use thiserror::Error;
 #[async_trait]
 pub trait Definitions: Send + Sync {
     /// Returns the current version of a workflow.
-    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
+    async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError>;
     /// Returns the version of a workflow with this hash.
-    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, PinError>;
+    async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError>;
     /// Returns the current version of an agent.
-    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError>;
     /// Returns the version of an agent with this hash.
-    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, PinError>;
+    async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError>;
 }
 
 /// Why the definitions of a run cannot be loaded.
 #[derive(Debug, Error)]
-pub enum PinError {
+pub enum ResolveError {
     /// The workflow or a definition that it references is missing or cannot run. The text is for people.
     #[error("{0}")]
     Unfit(String),
@@ -58,7 +58,7 @@ impl Manifest {
 
 /// The definitions that a run can reach, fixed in their versions.
 #[derive(Clone)]
-pub struct Pinned {
+pub struct ResolvedDefinitions {
     root: Arc<WorkflowRecord>,
     workflows: HashMap<String, Arc<WorkflowRecord>>,
     agents: HashMap<String, Arc<AgentRecord>>,
@@ -72,43 +72,47 @@ pub(super) enum Runnable<'a> {
     Flow(&'a Arc<dyn Flow>),
 }
 
-impl Pinned {
+impl ResolvedDefinitions {
     /// Collects the current versions of all definitions that a run of `workflow_id` can reach. `flows` are the flows
     /// registered in Rust.
-    pub async fn resolve(definitions: &dyn Definitions, flows: &Flows, workflow_id: &str) -> Result<Self, PinError> {
+    pub async fn resolve(
+        definitions: &dyn Definitions,
+        flows: &Flows,
+        workflow_id: &str,
+    ) -> Result<Self, ResolveError> {
         let Some(root) = definitions.workflow(workflow_id).await? else {
             let agent = definitions.agent(workflow_id).await?.filter(|agent| agent.config.is_task_agent());
-            let missing = || PinError::Unfit(format!("there is no workflow or task agent `{workflow_id}`"));
-            return Self::of_agent(agent.ok_or_else(missing)?);
+            let missing = || ResolveError::Unfit(format!("there is no workflow or task agent `{workflow_id}`"));
+            return Self::from_agent(agent.ok_or_else(missing)?);
         };
-        let mut pinned = Self::of(Arc::clone(&root));
+        let mut resolved = Self::from_workflow(Arc::clone(&root));
         let mut left = vec![root];
         while let Some(record) = left.pop() {
             for id in references(&record.workflow) {
-                if pinned.find(&id).is_some() {
+                if resolved.find(&id).is_some() {
                     continue;
                 }
                 if let Some(flow) = flows.get(&id) {
-                    pinned.flows.insert(id, flow);
+                    resolved.flows.insert(id, flow);
                 } else if let Some(workflow) = definitions.workflow(&id).await? {
-                    pinned.workflows.insert(id, Arc::clone(&workflow));
+                    resolved.workflows.insert(id, Arc::clone(&workflow));
                     left.push(workflow);
                 } else {
                     let agent = definitions.agent(&id).await?;
                     let agent = task_agent(agent, record.id(), &id)?;
-                    pinned.agents.insert(id, agent);
+                    resolved.agents.insert(id, agent);
                 }
             }
         }
-        Ok(pinned)
+        Ok(resolved)
     }
 
     /// Loads the definitions with which a run has started, for a repeat of the run.
-    pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, PinError> {
-        let gone = |id: &str, hash: &str| PinError::Unfit(format!("the version {hash} of `{id}` no longer exists"));
+    pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, ResolveError> {
+        let gone = |id: &str, hash: &str| ResolveError::Unfit(format!("the version {hash} of `{id}` no longer exists"));
         if let (true, Some(hash)) = (manifest.workflows.is_empty(), manifest.agents.get(&manifest.workflow_id)) {
             let agent = definitions.agent_version(&manifest.workflow_id, hash).await?;
-            return Self::of_agent(agent.ok_or_else(|| gone(&manifest.workflow_id, hash))?);
+            return Self::from_agent(agent.ok_or_else(|| gone(&manifest.workflow_id, hash))?);
         }
         let mut workflows = HashMap::new();
         for (id, hash) in &manifest.workflows {
@@ -117,29 +121,29 @@ impl Pinned {
         }
         let root = workflows.get(&manifest.workflow_id).cloned();
         let root = root.ok_or_else(|| gone(&manifest.workflow_id, manifest.hash()))?;
-        let mut pinned = Self { workflows, ..Self::of(root) };
+        let mut resolved = Self { workflows, ..Self::from_workflow(root) };
         for (id, hash) in &manifest.agents {
             let found = definitions.agent_version(id, hash).await?;
-            pinned.agents.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
+            resolved.agents.insert(id.clone(), found.ok_or_else(|| gone(id, hash))?);
         }
-        let named: Vec<String> = pinned.workflows.values().flat_map(|record| references(&record.workflow)).collect();
+        let named: Vec<String> = resolved.workflows.values().flat_map(|record| references(&record.workflow)).collect();
         for id in named {
-            if pinned.find(&id).is_none() {
+            if resolved.find(&id).is_none() {
                 let flow = flows.get(&id).ok_or_else(|| not_found(&id))?;
-                pinned.flows.insert(id, flow);
+                resolved.flows.insert(id, flow);
             }
         }
-        Ok(pinned)
+        Ok(resolved)
     }
 
     /// A task agent that runs alone, as a pipeline of one stage.
-    fn of_agent(agent: Arc<AgentRecord>) -> Result<Self, PinError> {
-        let root = WorkflowRecord::of_agent(&agent).map_err(|error| PinError::Unfit(error.to_string()))?;
+    fn from_agent(agent: Arc<AgentRecord>) -> Result<Self, ResolveError> {
+        let root = WorkflowRecord::of_agent(&agent).map_err(|error| ResolveError::Unfit(error.to_string()))?;
         let (root, agents) = (Arc::new(root), HashMap::from([(agent.id().to_owned(), agent)]));
         Ok(Self { root, workflows: HashMap::new(), agents, flows: HashMap::new() })
     }
 
-    fn of(root: Arc<WorkflowRecord>) -> Self {
+    fn from_workflow(root: Arc<WorkflowRecord>) -> Self {
         let workflows = HashMap::from([(root.id().to_owned(), Arc::clone(&root))]);
         Self { root, workflows, agents: HashMap::new(), flows: HashMap::new() }
     }
@@ -165,13 +169,13 @@ impl Pinned {
 
     /// Returns the paths of the stages whose answer is the run's output without changes. Their text can be streamed
     /// to the user.
-    pub fn speakers(&self) -> Vec<String> {
+    pub fn output_stages(&self) -> Vec<String> {
         let mut found = Vec::new();
-        self.speaking(&self.root.workflow, "", &mut found);
+        self.collect_output_stages(&self.root.workflow, "", &mut found);
         found
     }
 
-    fn speaking(&self, workflow: &Workflow, path: &str, found: &mut Vec<String>) {
+    fn collect_output_stages(&self, workflow: &Workflow, path: &str, found: &mut Vec<String>) {
         let stages = match &workflow.shape {
             Shape::Pipeline { stages, output, .. } => {
                 let last = stages.last();
@@ -184,16 +188,16 @@ impl Pinned {
             // The last iteration of a loop is known only after it has ended, and a merged text has no single author.
             Shape::Loop { .. } | Shape::Parallel { .. } => Vec::new(),
             Shape::Dynamic(_) => {
-                found.extend(dynamic::SPEAKERS.map(|node| join(path, node).to_string()));
+                found.extend(dynamic::OUTPUT_NODES.map(|node| join(path, node).to_string()));
                 return;
             }
         };
         for stage in stages {
             let path = join(path, &stage.id);
             match &stage.runnable {
-                Target::Inline(inner) => self.speaking(inner, &path, found),
+                Target::Inline(inner) => self.collect_output_stages(inner, &path, found),
                 Target::Reference(id) => match self.find(id) {
-                    Some(Runnable::Workflow(inner)) => self.speaking(inner, &path, found),
+                    Some(Runnable::Workflow(inner)) => self.collect_output_stages(inner, &path, found),
                     Some(Runnable::Agent(_) | Runnable::Flow(_)) => found.push(path.to_string()),
                     None => {}
                 },
@@ -223,19 +227,19 @@ impl Pinned {
     }
 }
 
-fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> Result<Arc<AgentRecord>, PinError> {
+fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> Result<Arc<AgentRecord>, ResolveError> {
     match agent {
         None => Err(not_found(id)),
         Some(agent) if agent.config.is_task_agent() => Ok(agent),
-        Some(_) => Err(PinError::Unfit(format!(
+        Some(_) => Err(ResolveError::Unfit(format!(
             "workflow `{workflow_id}` names agent `{id}`, which takes chats; a stage needs an agent with a `system_prompt`"
         ))),
     }
 }
 
 /// Error for a reference to an unknown id.
-fn not_found(id: &str) -> PinError {
-    PinError::Unfit(format!(
+fn not_found(id: &str) -> ResolveError {
+    ResolveError::Unfit(format!(
         "Runnable not found: {id}; apply an agent of that id, put a workflow of that id into workflows_dir, or register a flow"
     ))
 }

@@ -11,11 +11,15 @@ use types::turn::Outcome;
 impl Turn<'_> {
     /// Adds the run's query and output to the history. Publishes no reply, since the run's events have reported the
     /// output. Does nothing if the run belongs to another session, is a flow of a turn, has failed or was cancelled.
-    pub(super) async fn run_told(mut self: Box<Self>, run_id: &str, outcome: &Value) -> Result<Change, TurnError> {
-        let Some(run) = self.services.store.run(run_id).await? else { return self.nothing() };
+    pub(super) async fn add_run_result(
+        mut self: Box<Self>,
+        run_id: &str,
+        outcome: &Value,
+    ) -> Result<Change, TurnError> {
+        let Some(run) = self.services.store.run(run_id).await? else { return self.finish_without_change() };
         let is_own = run.origin_session.as_deref() == Some(&self.session.session_id) && run.lane == run.run_id;
         if !is_own || matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
-            return self.nothing();
+            return self.finish_without_change();
         }
         // The run may not be committed yet. The output in the job is the same, since the run's steps are recorded.
         let output = run.output.as_deref().or_else(|| outcome["output"].as_str()).unwrap_or_default();

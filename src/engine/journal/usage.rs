@@ -8,7 +8,7 @@ use types::timestamp::Timestamp;
 
 /// Tokens of prompts and completions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spending {
+pub struct TurnUsage {
     /// All tokens of the turn.
     pub total: u64,
     /// The tokens that count against the daily budget of a task agent, by agent id.
@@ -17,15 +17,15 @@ pub struct Spending {
 
 /// The usage of each step by turn id and key, so that a step that is recorded twice counts once.
 #[derive(Default)]
-pub(super) struct Spent(Mutex<HashMap<(String, String), Cost>>);
+pub(super) struct UsageLog(Mutex<HashMap<(String, String), StepUsage>>);
 
-struct Cost {
+struct StepUsage {
     tokens: u64,
     charged: Option<String>,
     at: Timestamp,
 }
 
-impl Spent {
+impl UsageLog {
     pub(super) fn add(&self, turn_id: &str, step: &StepRecord) {
         let key = (turn_id.to_owned(), step.key.clone());
         let Some(tokens) = step.tokens else {
@@ -33,21 +33,21 @@ impl Spent {
             return;
         };
         let tokens = tokens.prompt.saturating_add(tokens.completion);
-        let cost = Cost { tokens, charged: step.charged.clone(), at: step.at };
-        lock(&self.0).insert(key, cost);
+        let usage = StepUsage { tokens, charged: step.charged.clone(), at: step.at };
+        lock(&self.0).insert(key, usage);
     }
 
     pub(super) fn forget(&self, before: Timestamp) {
-        lock(&self.0).retain(|_, cost| cost.at >= before);
+        lock(&self.0).retain(|_, usage| usage.at >= before);
     }
 
-    pub(super) fn sum(&self) -> Spending {
-        let mut sum = Spending::default();
-        for cost in lock(&self.0).values() {
-            sum.total = sum.total.saturating_add(cost.tokens);
-            if let Some(agent) = &cost.charged {
+    pub(super) fn sum(&self) -> TurnUsage {
+        let mut sum = TurnUsage::default();
+        for usage in lock(&self.0).values() {
+            sum.total = sum.total.saturating_add(usage.tokens);
+            if let Some(agent) = &usage.charged {
                 let of_agent = sum.agents.entry(agent.clone()).or_default();
-                *of_agent = of_agent.saturating_add(cost.tokens);
+                *of_agent = of_agent.saturating_add(usage.tokens);
             }
         }
         sum

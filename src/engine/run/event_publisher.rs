@@ -1,7 +1,7 @@
 //! Publication of a run's events on the stream of its session, or on the run's own stream. Each event is published
 //! once, even if the run is repeated.
 
-use super::speech::Output;
+use super::output_chunks::OutputChunks;
 use crate::execution::read_back::read_back;
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
@@ -16,16 +16,16 @@ use types::event::{Event, EventType, OutEvent, StepEvent};
 use types::session::history;
 
 /// Key of the step event that marks the end of the events to read back.
-const MARK: &str = "resumed";
+const RESUMED_MARK: &str = "resumed";
 /// Bytes of the queue's payload limit that are reserved for headers.
-const HEADERS: usize = 4 * 1024;
+const HEADER_RESERVE: usize = 4 * 1024;
 /// Limit in bytes on an event, whatever the queue accepts: a run's last event is stored in its lane's session
 /// document.
-const MAX_BYTES: usize = 4 * 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The stream on which a run's events are published, and the ids that they carry.
 #[derive(Clone)]
-pub(super) struct Outlet {
+pub(super) struct EventAddress {
     pub(super) channel: String,
     /// Id of the session that asked for the run, else of the run.
     pub(super) stream: String,
@@ -33,7 +33,7 @@ pub(super) struct Outlet {
     pub(super) turn_id: String,
 }
 
-impl Outlet {
+impl EventAddress {
     /// Builds the message for an event. If the event exceeds the queue's limit, its texts are cut or removed.
     pub(super) fn publication(&self, event: &RunEvent, limit: usize) -> OutEvent {
         OutEvent {
@@ -41,7 +41,7 @@ impl Outlet {
             session_id: self.stream.clone(),
             event_type: EventType::Run,
             msg_id: Some(event.event_id.clone()),
-            payload: payload(event, limit.saturating_sub(HEADERS).min(MAX_BYTES)).into(),
+            payload: payload(event, limit.saturating_sub(HEADER_RESERVE).min(MAX_EVENT_BYTES)).into(),
         }
     }
 }
@@ -70,23 +70,23 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
 
 /// Events that a run has published in earlier attempts and turns.
 #[derive(Clone, Default)]
-pub(super) struct Published {
+pub(super) struct PublishedEvents {
     /// Ids of the events on the stream.
     ids: HashSet<String>,
-    /// Events published before the run waited, as returned by [`brief`].
-    told: HashSet<String>,
+    /// Events published before the run waited, as returned by [`event_digest`].
+    digests: HashSet<String>,
     /// Last chunk stream of each step.
     streams: HashMap<String, String>,
 }
 
-impl Published {
+impl PublishedEvents {
     pub(super) fn has(&self, event: &RunEvent) -> bool {
-        self.ids.contains(&event.event_id) || self.told.contains(&brief(&event.event_id))
+        self.ids.contains(&event.event_id) || self.digests.contains(&event_digest(&event.event_id))
     }
 
-    /// Adds events that were published before the run waited, as returned by [`brief`].
-    pub(super) fn recall(&mut self, told: &[String]) {
-        self.told.extend(told.iter().cloned());
+    /// Adds events that were published before the run waited, as returned by [`event_digest`].
+    pub(super) fn recall(&mut self, digests: &[String]) {
+        self.digests.extend(digests.iter().cloned());
     }
 
     fn add(&mut self, event: &Value) {
@@ -100,25 +100,25 @@ impl Published {
 
 /// Publishes a mark on the stream, and reads back the run's events before it. The queue drops repeated messages only
 /// within its duplicate window, so a repeated run must know which events are already on the stream.
-pub(super) async fn published(
+pub(super) async fn read_published(
     services: &Services,
-    outlet: &Outlet,
+    address: &EventAddress,
     (epoch, guard): (u64, &Guard),
-) -> Result<Published, TurnError> {
+) -> Result<PublishedEvents, TurnError> {
     let mark = StepEvent {
-        session_id: outlet.stream.clone(),
-        turn_id: outlet.turn_id.clone(),
-        key: format!("{}/{MARK}", outlet.run_id),
-        kind: MARK.into(),
+        session_id: address.stream.clone(),
+        turn_id: address.turn_id.clone(),
+        key: format!("{}/{RESUMED_MARK}", address.run_id),
+        kind: RESUMED_MARK.into(),
         target: epoch.to_string(),
         ok: true,
         ms: 0,
     };
     let event = OutEvent {
-        channel: outlet.channel.clone(),
-        session_id: outlet.stream.clone(),
+        channel: address.channel.clone(),
+        session_id: address.stream.clone(),
         event_type: EventType::Step,
-        msg_id: Some(format!("{}/{}/step/{MARK}-{epoch}", outlet.run_id, outlet.turn_id)),
+        msg_id: Some(format!("{}/{}/step/{RESUMED_MARK}-{epoch}", address.run_id, address.turn_id)),
         payload: serde_json::to_vec(&mark).unwrap_or_default().into(),
     };
     if !guard.holds().await? {
@@ -126,65 +126,65 @@ pub(super) async fn published(
     }
     services.queue.emit([event].into()).await?;
     let of_run = |event| match event {
-        Event::Run(event) if event["root_run_id"] == outlet.run_id.as_str() => Some(event),
+        Event::Run(event) if event["root_run_id"] == address.run_id.as_str() => Some(event),
         _ => None,
     };
-    let mut published = Published::default();
+    let mut published = PublishedEvents::default();
     read_back(services.queue.as_ref(), &mark, of_run).await?.iter().for_each(|event| published.add(event));
     Ok(published)
 }
 
 /// Publishes a run's events on the queue, except those that were already published.
-pub(super) struct QueueSink {
+pub(super) struct QueuePublisher {
     queue: Arc<dyn Queue>,
-    outlet: Outlet,
+    address: EventAddress,
     guard: Guard,
-    published: Published,
-    /// Events seen in this attempt, as returned by [`brief`]. Without chunks, whose ids are never repeated.
-    told: Mutex<HashSet<String>>,
+    published: PublishedEvents,
+    /// Events seen in this attempt, as returned by [`event_digest`]. Without chunks, whose ids are never repeated.
+    digests: Mutex<HashSet<String>>,
     /// Current chunk stream of each step.
     streams: Mutex<HashMap<String, String>>,
     /// Publishes the run's output as chunks to the user.
-    said: Option<Output>,
+    chunks: Option<OutputChunks>,
     /// The error of a failed publication. The trait [`EventSink`] passes it on as a text only.
     problem: Mutex<Option<TurnError>>,
 }
 
 /// Short digest of an event's id. A waiting run stores one for each published event.
-pub(super) fn brief(event_id: &str) -> String {
+pub(super) fn event_digest(event_id: &str) -> String {
     format!("{:.16}", format!("{:x}", md5::compute(event_id)))
 }
 
-impl QueueSink {
+impl QueuePublisher {
     pub(super) fn new(
         services: &Services,
-        outlet: Outlet,
+        address: EventAddress,
         guard: Guard,
-        (mut published, said): (Published, Option<Output>),
+        (mut published, chunks): (PublishedEvents, Option<OutputChunks>),
     ) -> Self {
         let (queue, streams) = (Arc::clone(&services.queue), Mutex::new(std::mem::take(&mut published.streams)));
-        let (told, problem) = (Mutex::default(), Mutex::default());
-        Self { queue, outlet, guard, published, told, streams, said, problem }
+        let (digests, problem) = (Mutex::default(), Mutex::default());
+        Self { queue, address, guard, published, digests, streams, chunks, problem }
     }
 
     /// Returns the digests of all events that the run has published, in this turn and in earlier ones, as returned by
-    /// [`brief`].
-    pub(super) fn told(&self) -> Vec<String> {
-        let mut told: Vec<_> = self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
-        told.sort_unstable();
-        told
+    /// [`event_digest`].
+    pub(super) fn published_digests(&self) -> Vec<String> {
+        let mut digests: Vec<_> = self.digests.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        digests.sort_unstable();
+        digests
     }
 
     /// Records an event. Returns true if it has not been published yet.
-    fn is_fresh(&self, event: &RunEvent) -> bool {
+    fn record_event(&self, event: &RunEvent) -> bool {
         if event.delta.is_none() {
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(brief(&event.event_id));
+            self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(event_digest(&event.event_id));
         }
         !self.published.has(event)
     }
 
     /// Returns the error of the failed publication whose text is `problem`.
-    pub(super) fn why(&self, problem: String) -> TurnError {
+    pub(super) fn take_problem(&self, problem: String) -> TurnError {
         let known = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take();
         known.unwrap_or(TurnError::Infrastructure(problem))
     }
@@ -193,10 +193,10 @@ impl QueueSink {
         let limit = self.queue.max_payload();
         let mut publications = Vec::with_capacity(events.len());
         for mut event in events {
-            if self.is_fresh(&event) {
+            if self.record_event(&event) {
                 self.note_stream(&mut event);
-                publications.push(self.outlet.publication(&event, limit));
-                publications.extend(self.said.as_ref().and_then(|said| said.piece(&event)));
+                publications.push(self.address.publication(&event, limit));
+                publications.extend(self.chunks.as_ref().and_then(|chunks| chunks.piece(&event)));
             }
         }
         match publications.is_empty() {
@@ -207,7 +207,7 @@ impl QueueSink {
     }
 }
 
-impl QueueSink {
+impl QueuePublisher {
     /// Sets `supersedes` on the first piece of a stream that replaces another stream of the same step, from this
     /// worker or an earlier one.
     fn note_stream(&self, event: &mut RunEvent) {
@@ -220,7 +220,7 @@ impl QueueSink {
 }
 
 #[async_trait]
-impl EventSink for QueueSink {
+impl EventSink for QueuePublisher {
     async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
         self.emit(events).await.map_err(|error| {
             let problem = error.to_string();
@@ -233,12 +233,12 @@ impl EventSink for QueueSink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workflow::orchestration::broken_off;
     use crate::workflow::orchestration::event::Snapshot;
+    use crate::workflow::orchestration::failed_event;
 
     #[test]
     fn an_event_that_is_too_large_says_so_in_place_of_its_texts() {
-        let mut event = broken_off("r", "x");
+        let mut event = failed_event("r", "x");
         event.data =
             Some(Map::from_iter([("output".into(), "长".repeat(10_000).into()), ("iterations".into(), 2.into())]));
         event.snapshot = Some(Snapshot { role: "assistant".into(), content: "\u{1}".repeat(10_000), tool_calls: None });

@@ -1,0 +1,71 @@
+//! Execution of a workflow, for a run in its own lane and for a run within a turn.
+
+use super::event_publisher::{self, EventAddress, PublishedEvents};
+use super::output_chunks::OutputChunks;
+use super::start_record::LoadedRun;
+use crate::execution::{Services, TurnError};
+use crate::journal::{Guard, Journal};
+use crate::model::Models;
+use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::{Limits, RunEnd, RunError, RunServices, RunStart, execute};
+use futures::FutureExt;
+use std::sync::Arc;
+use std::time::Duration;
+use types::run_outcome::RunUsage;
+
+/// Input of [`execute_workflow`], apart from the definitions.
+pub(super) struct RunContext<'w> {
+    pub(super) run_id: &'w str,
+    pub(super) journal: Journal,
+    pub(super) models: Models,
+    pub(super) guard: &'w Guard,
+    /// Events that are already on the stream.
+    pub(super) published: PublishedEvents,
+    /// For a run within a turn: publishes the output as chunks to the user.
+    pub(super) chunks: Option<OutputChunks>,
+    /// Execution time that the run has already used.
+    pub(super) elapsed: Duration,
+    pub(super) asking: Arc<Asking>,
+}
+
+/// Why a workflow has not ended.
+pub(super) enum RunInterruption {
+    /// The turn cannot continue.
+    Turn(TurnError),
+    /// The workflow waits for an answer. Carries its published events, as returned by
+    /// [`event_publisher::event_digest`], and its usage so far.
+    Waits(Vec<String>, RunUsage),
+}
+
+impl RunInterruption {
+    /// The turn's error, for a run in its own lane. Such a run cannot ask a user, so it never waits.
+    pub(super) fn into_turn_error(self) -> TurnError {
+        match self {
+            Self::Turn(error) => error,
+            Self::Waits(..) => TurnError::Failed("the run waits for an answer, but it belongs to no turn".to_owned()),
+        }
+    }
+}
+
+/// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
+pub(super) async fn execute_workflow(
+    services: &Services,
+    address: EventAddress,
+    loaded: LoadedRun,
+    context: RunContext<'_>,
+) -> Result<RunEnd, RunInterruption> {
+    let LoadedRun { start_record, resolved } = loaded;
+    let RunContext { run_id, journal, models, guard, published, chunks, elapsed, asking } = context;
+    let limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
+    let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), (published, chunks)));
+    let run_services = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
+    let start = RunStart::new(run_id, resolved, &start_record.input, journal, (run_services, sink.clone(), limits));
+    let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking);
+    // Boxed so that the execution does not enlarge the futures of all callers.
+    match execute(start).boxed().await {
+        Ok(end) => Ok(end),
+        Err(RunError::Journal(error)) => Err(RunInterruption::Turn(error.into())),
+        Err(RunError::Sink(problem)) => Err(RunInterruption::Turn(sink.take_problem(problem))),
+        Err(RunError::Waits(usage)) => Err(RunInterruption::Waits(sink.published_digests(), usage)),
+    }
+}
