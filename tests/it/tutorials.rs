@@ -99,7 +99,7 @@ impl Drop for Terminal {
 /// A reader in an empty folder, with `turnwheel` on the PATH.
 struct Reader {
     folder: TempDir,
-    path: String,
+    programs: PathBuf,
     gateway: String,
     ports: [(&'static str, String); 3],
     terminals: HashMap<String, Terminal>,
@@ -113,10 +113,9 @@ impl Reader {
         }
         let programs = folder.path().join("bin");
         symlink(env!("CARGO_BIN_EXE_turnwheel"), programs.join("turnwheel")).unwrap();
-        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
         let ports = ["8080", "8090", "8070"].map(|port| (port, free_port().to_string()));
         let gateway = format!("127.0.0.1:{}", ports[0].1);
-        Self { folder, path, gateway, ports, terminals: HashMap::new() }
+        Self { folder, programs, gateway, ports, terminals: HashMap::new() }
     }
 
     fn work(&self) -> PathBuf {
@@ -130,8 +129,9 @@ impl Reader {
 
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("bash");
-        shell.args(["-c", command]).current_dir(self.work());
-        shell.env("PATH", &self.path).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+        let command = format!("PATH=\"$PROGRAMS:$PATH\"\n{command}");
+        shell.args(["-c", &command]).current_dir(self.work());
+        shell.env("PROGRAMS", &self.programs).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
         shell.env("TURNWHEEL_GATEWAY__LISTEN", &self.gateway);
         for name in ["RUST_LOG", "NATS_URL", "MONGODB_URI", "TURNWHEEL_CONFIG"] {
             shell.env_remove(name);
