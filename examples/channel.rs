@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
 /// Connects to NATS. The client ignores credentials in a URL, so they are taken out of it and passed separately.
 async fn connect(options: &Options) -> anyhow::Result<Client> {
     let nats = Nats { url: options.nats_url.clone(), ..Nats::default() };
-    let access = NatsAccess::of(&nats, &Environment::default())
+    let access = NatsAccess::from_settings(&nats, &Environment::default())
         .map_err(|problems| anyhow!("{} {}", problems[0].key, problems[0].found))?;
     let mut connect = ConnectOptions::new().name("channel").retry_on_initial_connect().require_tls(access.tls);
     if let Some(prefix) = &options.inbox_prefix {

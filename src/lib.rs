@@ -36,7 +36,7 @@ pub mod model {
         ResponseSchema, ToolSpec,
     };
     pub use types::model_names::ModelNames;
-    pub use types::step::Tokens;
+    pub use types::step::TokenUsage;
 }
 
 /// Builders for workflows written in Rust.

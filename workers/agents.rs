@@ -1,18 +1,18 @@
 //! `turnwheel agents`: applies, validates, lists and shows agents.
 
-use crate::access;
-use crate::basis;
 use crate::client::GatewayClient;
+use crate::connection;
 use crate::failure::Failure;
+use crate::known_names;
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Subcommand;
 use commands::agents::AgentSummary;
 use definitions::agent::AgentRecord;
 use definitions::agent::load::{self, AgentError};
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::document::file::DocumentError;
 use definitions::knowledge::files::{self, NamedText};
@@ -87,26 +87,26 @@ pub enum Agents {
 }
 
 impl Agents {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
         match self {
             Self::Schema => print_json(&types::agent::schema::schema()).map(|()| ExitCode::SUCCESS),
             Self::Validate { paths, json } => {
-                let known = basis::here(&loaded.settings);
+                let known = known_names::local_names(&loaded.settings);
                 validate(checked(read(&paths, &loaded.settings.agents_dir)?, &known), Report::new(AGENT, json))
             }
             Self::Apply { paths, json } => {
                 let files = read(&paths, &loaded.settings.agents_dir)?;
-                let access = access::open(loaded, &tasks).await?;
-                let (_, known) = basis::of(&access, &loaded.settings, json).await?;
-                apply(&access, checked(files, &known), Report::new(AGENT, json)).await
+                let client = connection::connect(loaded, &tasks).await?;
+                let (_, known) = known_names::worker_names(&client, &loaded.settings, json).await?;
+                apply(&client, checked(files, &known), Report::new(AGENT, json)).await
             }
             Self::List { json } => {
-                let listed = list(&access::open(loaded, &tasks).await?, json).await;
+                let listed = list(&connection::connect(loaded, &tasks).await?, json).await;
                 tell_broken(&loaded.settings.agents_dir);
                 listed
             }
-            Self::Show { id, json } => show(&access::open(loaded, &tasks).await?, &id, json).await,
+            Self::Show { id, json } => show(&connection::connect(loaded, &tasks).await?, &id, json).await,
         }
     }
 }
@@ -117,10 +117,10 @@ type Read = (PathBuf, Result<AgentRecord, AgentError>);
 /// The report of a file, and its valid agent with the knowledge texts that it names, or the error.
 type Checked = (FileReport, Result<(AgentRecord, Vec<NamedText>), AgentError>);
 
-fn checked(files: Vec<Read>, known: &Known) -> Vec<Checked> {
+fn checked(files: Vec<Read>, known: &KnownNames) -> Vec<Checked> {
     let check = |(path, agent): Read| match agent.and_then(|agent| known.check(agent)) {
         Ok((agent, warnings)) => with_texts(&path, agent, warnings),
-        Err(problem) => (FileReport::of(&path), Err(problem)),
+        Err(problem) => (FileReport::new(&path), Err(problem)),
     };
     files.into_iter().map(check).collect()
 }
@@ -139,7 +139,7 @@ fn with_texts(path: &Path, agent: AgentRecord, mut warnings: Vec<Finding>) -> Ch
         warnings.extend(more);
         texts
     });
-    let file = FileReport::of(path).odd(&warnings);
+    let file = FileReport::new(path).odd(&warnings);
     match texts {
         Ok(texts) => (file.valid(agent.id(), &agent.hash), Ok((agent, texts))),
         Err(problem) => (file, Err(problem)),
@@ -174,7 +174,7 @@ fn refused(file: FileReport, problem: &AgentError) -> FileReport {
 
 fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
-        report.tell(match agent {
+        report.add(match agent {
             Ok(_) => file,
             Err(problem) => refused(file, &problem),
         });
@@ -182,25 +182,25 @@ fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode>
     report.end()
 }
 
-async fn apply(access: &GatewayClient, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+async fn apply(client: &GatewayClient, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
     for (file, agent) in files {
         let (agent, texts) = match agent {
             Ok(checked) => checked,
             Err(problem) => {
-                report.tell(refused(file, &problem));
+                report.add(refused(file, &problem));
                 continue;
             }
         };
         let id = agent.id().to_owned();
         let applied = async {
-            let changed = access.apply(&agent).await?;
-            anyhow::Ok((changed, access.apply_knowledge(&id, texts).await?))
+            let changed = client.apply(&agent).await?;
+            anyhow::Ok((changed, client.apply_knowledge(&id, texts).await?))
         };
         match applied.await {
-            Ok((changed, knowledge)) => report.tell(file.applied(changed).with_knowledge(knowledge)),
+            Ok((changed, knowledge)) => report.add(file.applied(changed).with_knowledge(knowledge)),
             // A gateway of another version may refuse a file that is valid here. The other files are still applied.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
-                report.tell(file.refused(&error));
+                report.add(file.refused(&error));
             }
             Err(error) => return Err(error.context(format!("cannot apply the agent `{id}`"))),
         }
@@ -208,8 +208,8 @@ async fn apply(access: &GatewayClient, files: Vec<Checked>, mut report: Report) 
     report.end()
 }
 
-async fn list(access: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
-    let agents = access.agents().await?;
+async fn list(client: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
+    let agents = client.agents().await?;
     if json {
         print_json(&json!({ "agents": agents }))?;
     } else if agents.is_empty() {
@@ -235,9 +235,9 @@ fn asks(agent: &AgentSummary) -> String {
     if agent.models.is_empty() { agent.model.clone() } else { agent.models.join(", ") }
 }
 
-async fn show(access: &GatewayClient, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(client: &GatewayClient, id: &str, json: bool) -> anyhow::Result<ExitCode> {
     let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows all agents");
-    let agent = access.agent(id).await?.ok_or_else(unknown)?;
+    let agent = client.agent(id).await?.ok_or_else(unknown)?;
     if json {
         print_json(&agent)?;
     } else {

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::table::{print, print_json, print_table, table};
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use clap::{Args, Subcommand};
 use lab::bench::options::{
     InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
@@ -98,11 +98,11 @@ else the PATH, else target/servers. Use a release build, and run nothing else on
 #[command(after_help = EXAMPLES)]
 pub struct Bench {
     #[command(subcommand)]
-    what: What,
+    what: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum BenchCommand {
     /// Turns per second and latency from message to reply, compared with the floor of the servers
     #[command(after_help = TURNS)]
     Turns(TurnsOptions),
@@ -130,19 +130,31 @@ enum What {
 }
 
 impl Bench {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let (progress, settings, env) = (Shown::default(), &loaded.settings, &loaded.env);
         let json = self.what.json();
         let work = async {
             let report = match &self.what {
-                What::Turns(options) => Box::pin(bench::turns::run(options, settings, env, &progress)).await?,
-                What::Inflight(options) => Box::pin(bench::inflight::run(options, settings, env, &progress)).await?,
-                What::Timers(options) => Box::pin(bench::timers::run(options, settings, env, &progress)).await?,
-                What::Sessions(options) => Box::pin(bench::sessions::run(options, settings, env, &progress)).await?,
-                What::Recovery(options) => Box::pin(bench::recovery::run(options, settings, env, &progress)).await?,
-                What::Workflows(options) => Box::pin(bench::workflows::run(options, settings, env, &progress)).await?,
-                What::Stream(options) => Box::pin(bench::stream::run(options, settings, env, &progress)).await?,
-                What::Member { orders } => return Box::pin(bench::crew::serve(orders)).await.map(|()| None),
+                BenchCommand::Turns(options) => Box::pin(bench::turns::run(options, settings, env, &progress)).await?,
+                BenchCommand::Inflight(options) => {
+                    Box::pin(bench::inflight::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Timers(options) => {
+                    Box::pin(bench::timers::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Sessions(options) => {
+                    Box::pin(bench::sessions::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Recovery(options) => {
+                    Box::pin(bench::recovery::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Workflows(options) => {
+                    Box::pin(bench::workflows::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Stream(options) => {
+                    Box::pin(bench::stream::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Member { orders } => return Box::pin(bench::workers::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
         };
@@ -163,16 +175,16 @@ impl Bench {
     }
 }
 
-impl What {
+impl BenchCommand {
     const fn json(&self) -> bool {
         match self {
-            Self::Turns(options) => options.site.json,
-            Self::Inflight(options) => options.site.json,
-            Self::Timers(options) => options.site.json,
-            Self::Sessions(options) => options.site.json,
-            Self::Recovery(options) => options.site.json,
-            Self::Workflows(options) => options.site.json,
-            Self::Stream(options) => options.site.json,
+            Self::Turns(options) => options.target.json,
+            Self::Inflight(options) => options.target.json,
+            Self::Timers(options) => options.target.json,
+            Self::Sessions(options) => options.target.json,
+            Self::Recovery(options) => options.target.json,
+            Self::Workflows(options) => options.target.json,
+            Self::Stream(options) => options.target.json,
             Self::Member { .. } => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::table::print;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use clap::Args;
 use lab::chaos::{self, ChaosError, Fault, Options, Programs, Verdict};
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    pub async fn run(self, loaded: Loaded) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: LoadedSettings) -> anyhow::Result<ExitCode> {
         let programs = Programs::find(self.nats_server, self.mongod, &loaded.env).map_err(|error| failure(&error))?;
         let options = Options {
             // Short enough to be typed again.

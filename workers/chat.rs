@@ -1,15 +1,15 @@
 //! `turnwheel chat`: a conversation in the terminal, through a gateway. Input lines become messages; replies and status
 //! changes arrive as server-sent events. With piped input, each line waits until the previous turn has ended.
 
-use crate::access;
+use crate::chat_display::ChatDisplay;
 use crate::client::GatewayClient;
-use crate::ending::Awaited;
+use crate::connection;
 use crate::failure::{self, Failure, is_unknown};
 use crate::feed::{Feed, Notice};
-use crate::screen::Screen;
 use crate::table::rough;
+use crate::wait_turn::TurnWait;
 use base::clock;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
 use commands::agents::AgentSummary;
@@ -31,7 +31,7 @@ In the chat: /status, /help, /quit";
 const HELP: &str = "/status shows the session's status and timers, /quit leaves; anything else is sent as a message";
 
 /// The agent to talk to if there are several and none is named.
-const USUAL_AGENT: &str = "sales";
+const DEFAULT_AGENT: &str = "sales";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -54,7 +54,7 @@ pub struct Chat {
 }
 
 impl Chat {
-    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings, colour: bool) -> anyhow::Result<()> {
         let client = self.gateway(loaded).await?;
         let agents = client.agents().await?;
         let session_id =
@@ -74,25 +74,25 @@ impl Chat {
         let by = if offline { " (by its offline rules, without a language model)" } else { "" };
         let with = agent_id.as_deref().map(|agent| format!(" with {agent}{by}")).unwrap_or_default();
         eprintln!("session {session_id}{with}; resume it with: turnwheel chat --session {session_id}");
-        let plain = Screen::plain(agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect());
+        let plain = ChatDisplay::plain(agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect());
         let asks = std::io::stdin().is_terminal();
-        let screen = match std::io::stdout().is_terminal() {
+        let display = match std::io::stdout().is_terminal() {
             true => plain.on_terminal(colour, if asks { "> " } else { "" }),
             false => plain,
         };
         let mut talk =
-            Talk { access: client, tasks: Tasks::new(), screen, session_id, agent_id, user_id: self.user, feed: None };
+            ChatSession { client, tasks: Tasks::new(), display, session_id, agent_id, user_id: self.user, feed: None };
         talk.open_known().await?;
         if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
     }
 
-    async fn gateway(&self, loaded: &Loaded) -> anyhow::Result<GatewayClient> {
+    async fn gateway(&self, loaded: &LoadedSettings) -> anyhow::Result<GatewayClient> {
         let settings = &loaded.settings;
         let token = settings.gateway.tokens.first().cloned();
         if let Some(url) = &self.url {
             return GatewayClient::new(url, token);
         }
-        if let Some(client) = access::running_dev(settings).await? {
+        if let Some(client) = connection::running_dev(settings).await? {
             return Ok(client);
         }
         let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;
@@ -114,7 +114,7 @@ fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
     match chats.as_slice() {
         [] => Err(Failure::new("there is no agent to talk to", "apply one with `turnwheel agents apply`")),
         [only] => Ok((*only).to_owned()),
-        several if several.contains(&USUAL_AGENT) => Ok(USUAL_AGENT.to_owned()),
+        several if several.contains(&DEFAULT_AGENT) => Ok(DEFAULT_AGENT.to_owned()),
         several => {
             let hint = format!("choose one with --agent: {}", several.join(", "));
             Err(Failure::new("there are several agents", hint))
@@ -124,7 +124,7 @@ fn choose(agents: &[AgentSummary]) -> Result<String, Failure> {
 
 /// The meaning of an input line.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum ChatInput<'a> {
     Blank,
     Quit,
     Status,
@@ -133,15 +133,15 @@ enum Line<'a> {
     Message(&'a str),
 }
 
-fn read(line: &str) -> Line<'_> {
+fn read(line: &str) -> ChatInput<'_> {
     match line.trim() {
-        "" => Line::Blank,
-        "/quit" | "/exit" => Line::Quit,
-        "/status" => Line::Status,
-        "/help" | "/?" => Line::Help,
+        "" => ChatInput::Blank,
+        "/quit" | "/exit" => ChatInput::Quit,
+        "/status" => ChatInput::Status,
+        "/help" | "/?" => ChatInput::Help,
         // A path such as /etc/hosts is a message.
-        text if text.starts_with('/') && text[1..].chars().all(|c| c.is_ascii_lowercase()) => Line::Unknown(text),
-        text => Line::Message(text),
+        text if text.starts_with('/') && text[1..].chars().all(|c| c.is_ascii_lowercase()) => ChatInput::Unknown(text),
+        text => ChatInput::Message(text),
     }
 }
 
@@ -155,20 +155,20 @@ fn write(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-struct Talk {
-    access: GatewayClient,
+struct ChatSession {
+    client: GatewayClient,
     tasks: Tasks,
-    screen: Screen,
+    display: ChatDisplay,
     session_id: String,
     agent_id: Option<String>,
     user_id: Option<String>,
     feed: Option<Feed>,
 }
 
-impl Talk {
+impl ChatSession {
     /// Follows an existing session, from now on.
     async fn open_known(&mut self) -> anyhow::Result<()> {
-        match self.access.follow(&self.session_id, None, &self.tasks).await {
+        match self.client.follow(&self.session_id, None, &self.tasks).await {
             Ok(feed) => self.feed = Some(feed),
             Err(error) if is_unknown(&error) => {}
             Err(error) => return Err(error),
@@ -178,23 +178,23 @@ impl Talk {
 
     async fn interactive(&mut self) -> anyhow::Result<()> {
         let mut lines = input();
-        write(&self.screen.line(HELP));
+        write(&self.display.line(HELP));
         loop {
             tokio::select! {
                 line = lines.next_line() => {
                     let Some(line) = line? else { break };
                     match read(&line) {
-                        Line::Quit => break,
-                        Line::Message(text) => if let Err(error) = self.say(text).await {
+                        ChatInput::Quit => break,
+                        ChatInput::Message(text) => if let Err(error) = self.send_message(text).await {
                             // The conversation continues: the next message may succeed.
-                            failure::lines(&error).iter().for_each(|line| write(&self.screen.line(line)));
+                            failure::lines(&error).iter().for_each(|line| write(&self.display.line(line)));
                         },
                         other => self.command(&other).await,
                     }
                 }
                 notice = next(&mut self.feed) => match notice {
                     Some(Notice::Failed(error)) => return Err(error),
-                    Some(notice) => write(&self.screen.notice(&notice)),
+                    Some(notice) => write(&self.display.notice(&notice)),
                     None => self.feed = None,
                 },
             }
@@ -207,13 +207,13 @@ impl Talk {
         let mut lines = input();
         while let Some(line) = lines.next_line().await? {
             match read(&line) {
-                Line::Quit => break,
-                Line::Message(text) => {
-                    let turn_id = self.say(text).await?;
+                ChatInput::Quit => break,
+                ChatInput::Message(text) => {
+                    let turn_id = self.send_message(text).await?;
                     let Some(feed) = &mut self.feed else { continue };
                     let awaited =
-                        Awaited { access: &self.access, session_id: &self.session_id, turn_id: &turn_id, limit };
-                    awaited.until_end(feed, |notice| write(&self.screen.notice(notice))).await?;
+                        TurnWait { client: &self.client, session_id: &self.session_id, turn_id: &turn_id, limit };
+                    awaited.until_end(feed, |notice| write(&self.display.notice(notice))).await?;
                 }
                 other => self.command(&other).await,
             }
@@ -221,21 +221,21 @@ impl Talk {
         Ok(())
     }
 
-    async fn command(&mut self, line: &Line<'_>) {
+    async fn command(&mut self, line: &ChatInput<'_>) {
         match line {
-            Line::Status => match self.standing().await {
-                Ok(text) => write(&self.screen.line(&text)),
-                Err(error) => failure::lines(&error).iter().for_each(|line| write(&self.screen.line(line))),
+            ChatInput::Status => match self.standing().await {
+                Ok(text) => write(&self.display.line(&text)),
+                Err(error) => failure::lines(&error).iter().for_each(|line| write(&self.display.line(line))),
             },
-            Line::Help => write(&self.screen.line(HELP)),
-            Line::Unknown(name) => write(&self.screen.line(&format!("there is no command {name}; {HELP}"))),
-            Line::Blank => write(&self.screen.ask()),
-            Line::Quit | Line::Message(_) => {}
+            ChatInput::Help => write(&self.display.line(HELP)),
+            ChatInput::Unknown(name) => write(&self.display.line(&format!("there is no command {name}; {HELP}"))),
+            ChatInput::Blank => write(&self.display.ask()),
+            ChatInput::Quit | ChatInput::Message(_) => {}
         }
     }
 
     /// Sends a message and returns its turn's id.
-    async fn say(&mut self, text: &str) -> anyhow::Result<String> {
+    async fn send_message(&mut self, text: &str) -> anyhow::Result<String> {
         let message = NewMessage {
             session_id: self.session_id.clone(),
             agent_id: self.agent_id.clone(),
@@ -243,16 +243,16 @@ impl Talk {
             user_id: self.user_id.clone(),
             ..NewMessage::default()
         };
-        let accepted = self.access.send(&message).await?;
+        let accepted = self.client.send(&message).await?;
         if self.feed.is_none() {
             // All events of a new session belong to the turn of this message.
-            self.feed = Some(follow_new(&self.access, &self.session_id, &self.tasks).await?);
+            self.feed = Some(follow_new(&self.client, &self.session_id, &self.tasks).await?);
         }
         Ok(accepted.job_id)
     }
 
     async fn standing(&self) -> anyhow::Result<String> {
-        let Some(SessionDetails { session, .. }) = self.access.session(&self.session_id).await? else {
+        let Some(SessionDetails { session, .. }) = self.client.session(&self.session_id).await? else {
             return Ok(format!("session {} has not started", self.session_id));
         };
         let now = clock::now();
@@ -276,12 +276,12 @@ async fn next(feed: &mut Option<Feed>) -> Option<Notice> {
 }
 
 /// Follows a session from its first event. Retries while the session is unknown: a worker has to take its lane first.
-pub async fn follow_new(access: &GatewayClient, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
+pub async fn follow_new(client: &GatewayClient, session_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
     let mut tries = tokio::time::interval(Duration::from_millis(200));
     let mut left = 50;
     loop {
         tries.tick().await;
-        match access.follow(session_id, Some(0), tasks).await {
+        match client.follow(session_id, Some(0), tasks).await {
             Err(error) if is_unknown(&error) && left > 0 => left -= 1,
             followed => return followed,
         }
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn lines_are_commands_or_messages() {
-        assert_eq!(read("  /quit "), Line::Quit);
-        assert_eq!(read("/status"), Line::Status);
-        assert_eq!(read(" "), Line::Blank);
-        assert_eq!(read("/fly"), Line::Unknown("/fly"));
-        assert_eq!(read("/etc/hosts 是什么"), Line::Message("/etc/hosts 是什么"));
-        assert_eq!(read(" 你好 "), Line::Message("你好"));
+        assert_eq!(read("  /quit "), ChatInput::Quit);
+        assert_eq!(read("/status"), ChatInput::Status);
+        assert_eq!(read(" "), ChatInput::Blank);
+        assert_eq!(read("/fly"), ChatInput::Unknown("/fly"));
+        assert_eq!(read("/etc/hosts 是什么"), ChatInput::Message("/etc/hosts 是什么"));
+        assert_eq!(read(" 你好 "), ChatInput::Message("你好"));
     }
 
     #[test]

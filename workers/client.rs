@@ -5,18 +5,18 @@ use crate::feed::{self, Feed};
 use base::http_client;
 use base::tasks::Tasks;
 use commands::agents::AgentSummary;
-use commands::crew::Crew;
-use commands::dead_letters::{Letter, LetterSummary, Replayed};
+use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter};
 use commands::doctor::Finding;
 use commands::enqueue::Accepted;
 use commands::knowledge::{NewText, RemovedSource, StoredSource};
 use commands::messages::NewMessage;
 use commands::models::ModelList;
-use commands::operator::Order;
+use commands::operator::OperatorCommand;
 use commands::run_details::{RunDetails, RunSummary};
 use commands::runs::{NewRun, StartedRun};
 use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
 use commands::timers::PendingTimer;
+use commands::workers_overview::WorkersOverview;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::knowledge::files::NamedText;
@@ -40,10 +40,10 @@ use types::run::RunQuery;
 use types::turn::TurnRecord;
 use url::Url;
 
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The gateway sends a comment every 15 s. A longer silence means that the connection is lost.
-const SILENCE: Duration = Duration::from_secs(40);
+const MAX_SILENCE: Duration = Duration::from_secs(40);
 
 /// A client of one gateway. Cheap to clone.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl GatewayClient {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(wrong("it must begin with http:// or https://").into());
         }
-        let mut builder = http_client::builder().connect_timeout(CONNECT).read_timeout(SILENCE);
+        let mut builder = http_client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(MAX_SILENCE);
         if is_local(&base) {
             // A proxy cannot reach this machine's loopback address.
             builder = builder.no_proxy();
@@ -126,7 +126,7 @@ impl GatewayClient {
         Ok(found)
     }
 
-    pub async fn control(&self, session_id: &str, order: &Order) -> anyhow::Result<Accepted> {
+    pub async fn control(&self, session_id: &str, order: &OperatorCommand) -> anyhow::Result<Accepted> {
         let verb: &[&str] = match order.command {
             Command::Cancel => &["cancel"],
             Command::Release => &["release"],
@@ -143,15 +143,15 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["timers"]).query(&filters), "timers").await
     }
 
-    pub async fn letters(&self, limit: usize) -> anyhow::Result<Vec<LetterSummary>> {
+    pub async fn letters(&self, limit: usize) -> anyhow::Result<Vec<DeadLetterSummary>> {
         self.listing(self.api(Method::GET, &["dead"]).query(&[("limit", limit)]), "letters").await
     }
 
-    pub async fn letter(&self, which: &str) -> anyhow::Result<Letter> {
+    pub async fn letter(&self, which: &str) -> anyhow::Result<DeadLetterDetails> {
         self.call(self.api(Method::GET, &["dead", which])).await
     }
 
-    pub async fn replay(&self, which: &str) -> anyhow::Result<Replayed> {
+    pub async fn replay(&self, which: &str) -> anyhow::Result<ReplayedLetter> {
         self.call(self.api(Method::POST, &["dead", which, "replay"])).await
     }
 
@@ -160,8 +160,8 @@ impl GatewayClient {
     }
 
     /// The running workers.
-    pub async fn crew(&self) -> anyhow::Result<Crew> {
-        Ok(Crew::new(self.processes().await?))
+    pub async fn workers_overview(&self) -> anyhow::Result<WorkersOverview> {
+        Ok(WorkersOverview::new(self.processes().await?))
     }
 
     /// The running processes; empty if the gateway is of an earlier version.
@@ -338,7 +338,7 @@ impl GatewayClient {
     }
 
     async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
-        let response = self.accepted(request.timeout(ANSWER).send().await).await?;
+        let response = self.accepted(request.timeout(RESPONSE_TIMEOUT).send().await).await?;
         response.json().await.map_err(|error| {
             let hint = "check that the gateway has the same version as this program";
             Failure::new(format!("cannot read the response of {}: {}", self.base(), reason(&error)), hint).into()

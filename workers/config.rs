@@ -1,7 +1,7 @@
 //! `turnwheel config`: prints the effective settings, with masked secrets.
 
 use crate::table::{print_json, print_table, table};
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::config::show;
 use clap::Args;
 
@@ -14,7 +14,7 @@ pub struct Config {
 }
 
 impl Config {
-    pub fn run(&self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub fn run(&self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let rows = show::rows(loaded);
         if self.json {
             return print_json(&show::json(&rows));

@@ -1,14 +1,14 @@
 //! `turnwheel dead`: lists, shows and replays dead letters.
 
-use crate::access;
 use crate::client::GatewayClient;
-use crate::listing::Listing;
+use crate::connection;
+use crate::list_args::ListArgs;
 use crate::table::{pretty, print, print_json, printable, rough, table};
 use base::clock;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
-use commands::dead_letters::{Letter, LetterSummary};
+use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary};
 use serde_json::Value;
 use types::timestamp::Timestamp;
 
@@ -44,17 +44,17 @@ timer) is refused.";
 pub enum Dead {
     /// List dead letters, newest first
     #[command(after_help = LIST)]
-    List(Listing),
+    List(ListArgs),
     /// Show a dead letter with its payload
     #[command(after_help = SHOW)]
-    Show(Which),
+    Show(LetterArgs),
     /// Put a dead letter's job back on its lane
     #[command(after_help = REPLAY)]
-    Replay(Which),
+    Replay(LetterArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct LetterArgs {
     /// Number of the dead letter, or id of its job
     #[arg(value_name = "SEQ|JOB_ID", value_parser = crate::dotted_id)]
     which: String,
@@ -64,21 +64,21 @@ pub struct Which {
 }
 
 impl Dead {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         match self {
-            Self::List(listing) => listing.refresh.show("no dead letters", async || view(&access, listing).await).await,
-            Self::Show(Which { which, json }) => {
-                let letter = access.letter(&which).await?;
+            Self::List(listing) => listing.refresh.show("no dead letters", async || view(&client, listing).await).await,
+            Self::Show(LetterArgs { which, json }) => {
+                let letter = client.letter(&which).await?;
                 if json {
                     return print_json(&letter);
                 }
                 describe(&letter, clock::now())?.iter().for_each(print);
                 Ok(())
             }
-            Self::Replay(Which { which, json }) => {
-                let replayed = access.replay(&which).await?;
+            Self::Replay(LetterArgs { which, json }) => {
+                let replayed = client.replay(&which).await?;
                 if json {
                     return print_json(&replayed);
                 }
@@ -89,12 +89,12 @@ impl Dead {
     }
 }
 
-async fn view(access: &GatewayClient, listing: Listing) -> anyhow::Result<String> {
-    let letters = access.letters(listing.limit()).await?;
+async fn view(client: &GatewayClient, listing: ListArgs) -> anyhow::Result<String> {
+    let letters = client.letters(listing.limit()).await?;
     listing.text("letters", letters, |letters| rows(letters, clock::now()))
 }
 
-fn rows(letters: Vec<LetterSummary>, now: Timestamp) -> String {
+fn rows(letters: Vec<DeadLetterSummary>, now: Timestamp) -> String {
     let mut rows = table(&["seq", "when", "cause", "session", "job", "reason"]);
     for letter in letters {
         let when = format!("{} ago", rough(letter.at.until(now)));
@@ -105,8 +105,8 @@ fn rows(letters: Vec<LetterSummary>, now: Timestamp) -> String {
 }
 
 /// Formats a dead letter as lines.
-fn describe(letter: &Letter, now: Timestamp) -> anyhow::Result<Vec<String>> {
-    let Letter { summary, subject, payload, payload_bytes } = letter;
+fn describe(letter: &DeadLetterDetails, now: Timestamp) -> anyhow::Result<Vec<String>> {
+    let DeadLetterDetails { summary, subject, payload, payload_bytes } = letter;
     let row = |name: &str, text: &str| format!("{name:<9} {}", printable(text));
     let payload = match payload {
         Value::String(text) => text.clone(),

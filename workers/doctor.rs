@@ -1,9 +1,9 @@
 //! `turnwheel doctor`: finds problems and prints how to fix them.
 
-use crate::access::running_dev;
+use crate::connection::running_dev;
 use crate::table::{print, print_json, printable};
 use base::config::Backend;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use clap::Args;
 use commands::doctor::{self, Finding, Level};
 use engine::workflow::Flows;
@@ -42,7 +42,7 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: &LoadedSettings, colour: bool) -> anyhow::Result<ExitCode> {
         let mut findings = Vec::new();
         if self.initiate {
             // Only for a configured cluster: another mongod may run at the default address.
@@ -69,7 +69,7 @@ impl Doctor {
         Ok(if problems > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    async fn findings(&self, loaded: &Loaded) -> anyhow::Result<Vec<Finding>> {
+    async fn findings(&self, loaded: &LoadedSettings) -> anyhow::Result<Vec<Finding>> {
         let settings = &loaded.settings;
         if is_cluster(loaded) {
             return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), self.nats_monitor.as_deref())).await);
@@ -90,7 +90,7 @@ impl Doctor {
 }
 
 /// True if the settings name a cluster.
-fn is_cluster(loaded: &Loaded) -> bool {
+fn is_cluster(loaded: &LoadedSettings) -> bool {
     loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster
 }
 

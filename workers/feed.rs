@@ -10,8 +10,8 @@ use storage::queue::StreamEvent;
 use tokio::sync::mpsc;
 use types::event::Event;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(250);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(10);
 
 /// A notice from a feed.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Follower {
 
     /// Reconnects after the last event. `None` if the reader has left.
     async fn again(&self) -> anyhow::Result<Option<Events>> {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_RECONNECT_DELAY;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -104,7 +104,7 @@ impl Follower {
             match self.client.events(&self.followed, self.last_id).await {
                 Ok(events) => return Ok(Some(events)),
                 Err(error) if is_final(&error) => return Err(error),
-                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
+                Err(_) => pause = (pause * 2).min(MAX_RECONNECT_DELAY),
             }
         }
     }

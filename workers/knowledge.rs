@@ -1,9 +1,9 @@
 //! `turnwheel knowledge`: adds, lists, searches and removes the texts that agents answer from.
 
-use crate::access;
 use crate::client::GatewayClient;
+use crate::connection;
 use crate::table::{print, print_json, print_table, printable, table};
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::knowledge::NewText;
@@ -56,20 +56,20 @@ A text that the agent's file names is stored again when the agent is applied.";
 pub enum Knowledge {
     /// Store files from which an agent answers
     #[command(after_help = ADD)]
-    Add(Add),
+    Add(AddKnowledge),
     /// List stored files, ordered by agent
     #[command(after_help = LIST)]
-    List(List),
+    List(ListKnowledge),
     /// Search an agent's files and show the passages that fit a question
     #[command(after_help = SEARCH)]
-    Search(Search),
+    Search(SearchKnowledge),
     /// Remove stored files
     #[command(after_help = REMOVE)]
-    Remove(Remove),
+    Remove(RemoveKnowledge),
 }
 
 #[derive(Debug, Args)]
-pub struct Add {
+pub struct AddKnowledge {
     /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
@@ -82,7 +82,7 @@ pub struct Add {
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListKnowledge {
     /// Only files of this agent
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
@@ -92,7 +92,7 @@ pub struct List {
 }
 
 #[derive(Debug, Args)]
-pub struct Search {
+pub struct SearchKnowledge {
     /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
@@ -108,7 +108,7 @@ pub struct Search {
 }
 
 #[derive(Debug, Args)]
-pub struct Remove {
+pub struct RemoveKnowledge {
     /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
@@ -121,21 +121,21 @@ pub struct Remove {
 }
 
 impl Knowledge {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         match self {
-            Self::Add(add) => return add.run(&access).await,
-            Self::List(list) => list.run(&access).await?,
-            Self::Search(search) => search.run(&access).await?,
-            Self::Remove(remove) => remove.run(&access).await?,
+            Self::Add(add) => return add.run(&client).await,
+            Self::List(list) => list.run(&client).await?,
+            Self::Search(search) => search.run(&client).await?,
+            Self::Remove(remove) => remove.run(&client).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Add {
-    async fn run(self, access: &GatewayClient) -> anyhow::Result<ExitCode> {
+impl AddKnowledge {
+    async fn run(self, client: &GatewayClient) -> anyhow::Result<ExitCode> {
         let (mut stored, mut bad) = (Vec::new(), false);
         for (at, file) in self.files.iter().enumerate() {
             let last = at + 1 == self.files.len();
@@ -147,7 +147,7 @@ impl Add {
                     continue;
                 }
             };
-            let done = access.put_knowledge(&self.agent, &name, &NewText { text, origin: Origin::Added }, last).await?;
+            let done = client.put_knowledge(&self.agent, &name, &NewText { text, origin: Origin::Added }, last).await?;
             if !self.json {
                 let word = if done.changed { "stored" } else { "unchanged" };
                 print(printable(&format!("✓ {name}: {word}, {} passages", done.source.passage_count)));
@@ -161,9 +161,9 @@ impl Add {
     }
 }
 
-impl List {
-    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
-        let sources = access.knowledge(self.agent.as_deref()).await?;
+impl ListKnowledge {
+    async fn run(self, client: &GatewayClient) -> anyhow::Result<()> {
+        let sources = client.knowledge(self.agent.as_deref()).await?;
         if self.json {
             return print_json(&json!({ "sources": sources }));
         }
@@ -182,9 +182,9 @@ impl List {
     }
 }
 
-impl Search {
-    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
-        let hits = access.search_knowledge(&self.agent, &self.query.join(" "), usize::from(self.limit)).await?;
+impl SearchKnowledge {
+    async fn run(self, client: &GatewayClient) -> anyhow::Result<()> {
+        let hits = client.search_knowledge(&self.agent, &self.query.join(" "), usize::from(self.limit)).await?;
         if self.json {
             return print_json(&json!({ "hits": hits }));
         }
@@ -201,11 +201,11 @@ impl Search {
     }
 }
 
-impl Remove {
-    async fn run(self, access: &GatewayClient) -> anyhow::Result<()> {
+impl RemoveKnowledge {
+    async fn run(self, client: &GatewayClient) -> anyhow::Result<()> {
         let mut removed = Vec::new();
         for (at, name) in self.sources.iter().enumerate() {
-            removed.push(access.remove_knowledge(&self.agent, name, at + 1 == self.sources.len()).await?);
+            removed.push(client.remove_knowledge(&self.agent, name, at + 1 == self.sources.len()).await?);
         }
         if self.json {
             return print_json(&json!({ "removed": removed }));

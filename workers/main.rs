@@ -1,51 +1,51 @@
 //! The program `turnwheel`: parses the command line, reads the settings, and calls the library.
 //!
 //! Each group of commands has its own file. [`roles`] runs the long-lived processes (`dev`, `worker`, `scheduler`,
-//! `gateway`, `all`). The other commands reach a running system through [`access`]: directly on a cluster, or through
-//! the gateway of `turnwheel dev`. Their output goes through [`table`], [`screen`] (conversations), [`progress`] (runs)
-//! and [`report`] (files); [`failure`] prints errors with their hints.
+//! `gateway`, `all`). The other commands reach a running system through [`connection`]: directly on a cluster, or
+//! through the gateway of `turnwheel dev`. Their output goes through [`table`], [`chat_display`] (conversations),
+//! [`progress`] (runs) and [`report`] (files); [`failure`] prints errors with their hints.
 
 // A binary's modules have no outside users.
 #![allow(unreachable_pub)]
 
-mod access;
 mod agents;
-mod basis;
 mod bench;
 mod chaos;
 mod chat;
+mod chat_display;
 mod client;
 mod config;
+mod connection;
 mod dead;
 mod demo;
 mod doctor;
-mod ending;
 mod examples;
 mod failure;
 mod feed;
-mod following;
+mod follow_run;
 mod init;
 mod knowledge;
-mod listing;
+mod known_names;
+mod list_args;
 mod log;
 mod models;
-mod order;
+mod operator_args;
 mod progress;
-mod refresh;
 mod report;
 mod roles;
 mod runs;
-mod screen;
 mod send;
 mod sessions;
 mod signals;
 mod steps;
 mod table;
 mod timers;
+mod wait_turn;
 mod watch;
+mod watch_option;
 mod workflows;
 
-use base::config::load::{Loaded, Sources};
+use base::config::load::{LoadedSettings, Sources};
 use base::config::{SecretValues, Settings};
 use base::telemetry::Otlp;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -215,7 +215,7 @@ fn completions(shell: Shell) -> ExitCode {
 }
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let sources = Sources { client_only: !cli.command.is_role(), ..Sources::of_process(cli.config, cli.set) };
+    let sources = Sources { client_only: !cli.command.is_role(), ..Sources::from_process(cli.config, cli.set) };
     // The other commands print a notice themselves when they wait for servers.
     let default = match cli.command.is_role() {
         // The NATS client names servers only by their ports, and the queue logs the same events.
@@ -237,7 +237,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     done
 }
 
-async fn dispatch(command: Command, loaded: Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> anyhow::Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
         Command::Dev => Box::pin(roles::dev(loaded.settings)).await.map(done),

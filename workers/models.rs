@@ -1,8 +1,8 @@
 //! `turnwheel models`: lists models with their circuits, and agents with their budgets.
 
-use crate::access;
+use crate::connection;
 use crate::table::{print, print_json, print_table, table};
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
 use commands::agents::AgentSummary;
@@ -26,9 +26,9 @@ pub struct ListModels {
 }
 
 impl ListModels {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let list = access::open(loaded, &tasks).await?.models().await?;
+        let list = connection::connect(loaded, &tasks).await?.models().await?;
         if self.json { print_json(&list) } else { show(list) }
     }
 }

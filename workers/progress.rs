@@ -10,11 +10,11 @@ use tokio::time::Instant;
 const DIM: &str = "\u{1b}[2m";
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
-const PLAIN: &str = "\u{1b}[0m";
+const RESET: &str = "\u{1b}[0m";
 /// Prefix of each line of a model's text.
 const MARGIN: &str = "  │ ";
 /// Number of characters of a tool's result that are shown.
-const RESULT: usize = 120;
+const MAX_RESULT_CHARS: usize = 120;
 
 /// The state of the display.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl Progress {
         let Some(snapshot) = &event.snapshot else { return String::new() };
         let (path, content) = (event.path.as_str(), printable(&snapshot.content));
         if snapshot.role == "tool" {
-            let result: String = one_line(&content).chars().take(RESULT).collect();
+            let result: String = one_line(&content).chars().take(MAX_RESULT_CHARS).collect();
             return self.line(&self.paint(DIM, &format!("· {path}: {result}")));
         }
         let streamed = event.step_id.as_ref().is_some_and(|step_id| self.streams.contains_key(step_id));
@@ -201,7 +201,7 @@ impl Progress {
     }
 
     fn paint(&self, colour: &str, text: &str) -> String {
-        if self.colour && !text.is_empty() { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
+        if self.colour && !text.is_empty() { format!("{colour}{text}{RESET}") } else { text.to_owned() }
     }
 }
 

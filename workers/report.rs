@@ -39,7 +39,7 @@ pub struct FileReport {
 
 impl FileReport {
     /// A report without a result yet.
-    pub fn of(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         Self { path: path.display().to_string(), ..Self::default() }
     }
 
@@ -124,7 +124,7 @@ impl Report {
     }
 
     /// Adds a file, and prints its result if the output is text.
-    pub fn tell(&mut self, file: FileReport) {
+    pub fn add(&mut self, file: FileReport) {
         if !self.json {
             for warning in &file.warnings {
                 eprintln!("{}", printable(&format!("warning: {}: {warning}", file.path)));

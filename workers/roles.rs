@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use turnwheel::Engine;
 
 /// How long the other tasks of the process may take to end.
-const END: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The roles that a process runs.
 #[derive(Clone, Copy, Default)]
@@ -45,7 +45,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     greet(settings, demo);
     let ended = run(&engine, parts, &mut signals).await;
     drop(marker);
-    tasks.shutdown(END).await;
+    tasks.shutdown(STOP_TIMEOUT).await;
     ended
 }
 
@@ -129,7 +129,7 @@ pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
         () = signals.next() => stop.cancel(),
     }
     // A client that keeps its connection open must not keep the process alive.
-    let _ = tokio::time::timeout(END, served).await;
+    let _ = tokio::time::timeout(STOP_TIMEOUT, served).await;
     Ok(())
 }
 

@@ -1,13 +1,13 @@
 //! `turnwheel runs`: lists, shows, cancels, resumes and restarts runs.
 
-use crate::access;
 use crate::client::GatewayClient;
-use crate::listing::Listing;
+use crate::connection;
+use crate::list_args::ListArgs;
 use crate::progress::took;
-use crate::refresh::Refresh;
 use crate::table::{one_line, pretty, print, print_json, printable, rough, table};
+use crate::watch_option::WatchOption;
 use base::clock;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::run_details::{RunDetails, RunSummary};
@@ -62,23 +62,23 @@ Earlier stages keep their output. The given stage and all later ones run again i
 pub enum Runs {
     /// List runs, newest first
     #[command(after_help = LIST)]
-    List(List),
+    List(ListRuns),
     /// Show a run with its stages and its output
     #[command(after_help = SHOW)]
-    Show(Show),
+    Show(ShowRun),
     /// Cancel a run
     #[command(after_help = CANCEL)]
-    Cancel(Cancel),
+    Cancel(CancelRun),
     /// Continue a failed or cancelled run
     #[command(after_help = RESUME)]
-    Resume(Ordered),
+    Resume(RunArgs),
     /// Repeat a run from a stage, as a new run
     #[command(after_help = RESTART)]
-    Restart(Restart),
+    Restart(RestartRun),
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListRuns {
     /// Only runs of this workflow
     #[arg(long, value_parser = crate::id)]
     workflow: Option<String>,
@@ -89,11 +89,11 @@ pub struct List {
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
     #[command(flatten)]
-    listing: Listing,
+    listing: ListArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct ShowRun {
     /// Id of the run
     #[arg(value_parser = crate::id)]
     run: String,
@@ -101,11 +101,11 @@ pub struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    refresh: Refresh,
+    refresh: WatchOption,
 }
 
 #[derive(Debug, Args)]
-pub struct Ordered {
+pub struct RunArgs {
     /// Id of the run
     #[arg(value_parser = crate::id)]
     run: String,
@@ -115,7 +115,7 @@ pub struct Ordered {
 }
 
 #[derive(Debug, Args)]
-pub struct Cancel {
+pub struct CancelRun {
     /// Reason of the cancellation
     #[arg(long)]
     reason: Option<String>,
@@ -123,16 +123,16 @@ pub struct Cancel {
     #[arg(long)]
     by: Option<String>,
     #[command(flatten)]
-    ordered: Ordered,
+    ordered: RunArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Restart {
+pub struct RestartRun {
     /// Path of the stage, as `show` prints it
     #[arg(long, value_name = "STAGE")]
     from: String,
     #[command(flatten)]
-    ordered: Ordered,
+    ordered: RunArgs,
 }
 
 fn status(text: &str) -> Result<RunStatus, String> {
@@ -141,22 +141,24 @@ fn status(text: &str) -> Result<RunStatus, String> {
 }
 
 impl Runs {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.listing.refresh.show("no runs", async || list(&access, &which).await).await,
-            Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
-            Self::Cancel(Cancel { reason, by, ordered }) => {
-                ordered.done(&access.cancel_run(&ordered.run, reason, by).await?)
+            Self::List(which) => which.listing.refresh.show("no runs", async || list(&client, &which).await).await,
+            Self::Show(which) => which.refresh.show("", async || show(&client, &which).await).await,
+            Self::Cancel(CancelRun { reason, by, ordered }) => {
+                ordered.done(&client.cancel_run(&ordered.run, reason, by).await?)
             }
-            Self::Resume(ordered) => ordered.done(&access.resume_run(&ordered.run).await?),
-            Self::Restart(Restart { from, ordered }) => ordered.done(&access.restart_run(&ordered.run, &from).await?),
+            Self::Resume(ordered) => ordered.done(&client.resume_run(&ordered.run).await?),
+            Self::Restart(RestartRun { from, ordered }) => {
+                ordered.done(&client.restart_run(&ordered.run, &from).await?)
+            }
         }
     }
 }
 
-impl Ordered {
+impl RunArgs {
     fn done(&self, started: &StartedRun) -> anyhow::Result<()> {
         if self.json {
             return print_json(started);
@@ -166,8 +168,8 @@ impl Ordered {
     }
 }
 
-async fn list(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
-    let List { workflow, status, session, listing } = which;
+async fn list(client: &GatewayClient, which: &ListRuns) -> anyhow::Result<String> {
+    let ListRuns { workflow, status, session, listing } = which;
     let query = RunQuery {
         workflow_id: workflow.clone(),
         status: *status,
@@ -175,7 +177,7 @@ async fn list(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
         limit: listing.limit(),
         ..RunQuery::default()
     };
-    listing.text("runs", access.runs(&query).await?, |runs| rows(runs, clock::now()))
+    listing.text("runs", client.runs(&query).await?, |runs| rows(runs, clock::now()))
 }
 
 fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
@@ -190,8 +192,8 @@ fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
     rows.to_string()
 }
 
-async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<String> {
-    let details = access.run(&which.run).await?;
+async fn show(client: &GatewayClient, which: &ShowRun) -> anyhow::Result<String> {
+    let details = client.run(&which.run).await?;
     match which.json {
         true => pretty(&details),
         false => Ok(describe(&details, clock::now())),

@@ -1,13 +1,13 @@
 //! `turnwheel send`: sends one message to an agent.
 
-use crate::access;
 use crate::chat::follow_new;
+use crate::chat_display::ChatDisplay;
 use crate::client::GatewayClient;
-use crate::ending::Awaited;
+use crate::connection;
 use crate::feed::Notice;
-use crate::screen::Screen;
 use crate::table::{print, print_json};
-use base::config::load::Loaded;
+use crate::wait_turn::TurnWait;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
 use commands::enqueue::Accepted;
@@ -57,9 +57,9 @@ pub struct Send {
 }
 
 impl Send {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         let message = NewMessage {
             session_id: self.session.clone(),
             agent_id: self.agent.clone(),
@@ -69,28 +69,28 @@ impl Send {
             channel: self.channel.clone(),
             ..NewMessage::default()
         };
-        let accepted = access.send(&message).await?;
+        let accepted = client.send(&message).await?;
         match (self.wait, self.json) {
             (false, true) => print_json(&accepted),
             (false, false) => {
                 print(&accepted.job_id);
                 Ok(())
             }
-            (true, true) => self.collect(&access, accepted, &tasks).await,
+            (true, true) => self.collect(&client, accepted, &tasks).await,
             (true, false) => {
                 print(&accepted.job_id);
-                let agents = access.agents().await?;
+                let agents = client.agents().await?;
                 let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
-                let (mut screen, turn_id) = (Screen::plain(names), accepted.job_id.clone());
-                wait(&access, &accepted, self.timeout, &tasks, |notice| show(&mut screen, notice, &turn_id)).await
+                let (mut display, turn_id) = (ChatDisplay::plain(names), accepted.job_id.clone());
+                wait(&client, &accepted, self.timeout, &tasks, |notice| show(&mut display, notice, &turn_id)).await
             }
         }
     }
 
     /// Prints the replies when the turn has ended, or when waiting for it has failed.
-    async fn collect(&self, access: &GatewayClient, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
+    async fn collect(&self, client: &GatewayClient, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
         let mut replies: Vec<Reply> = Vec::new();
-        let waited = wait(access, &accepted, self.timeout, tasks, |notice| {
+        let waited = wait(client, &accepted, self.timeout, tasks, |notice| {
             let Notice::Event(event) = notice else { return };
             // Repeats have the same id. The final text contains its chunks.
             if let Event::Reply(reply) = event.as_ref()
@@ -110,7 +110,7 @@ impl Send {
 
 /// Calls `show` with every notice until the turn of the message has ended.
 async fn wait(
-    access: &GatewayClient,
+    client: &GatewayClient,
     accepted: &Accepted,
     limit: Duration,
     tasks: &Tasks,
@@ -118,20 +118,20 @@ async fn wait(
 ) -> anyhow::Result<()> {
     let (session_id, turn_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
     // From the first stored event: a message that was sent before has its replies there.
-    let mut feed = follow_new(access, session_id, tasks).await?;
-    Awaited { access, session_id, turn_id, limit }.until_end(&mut feed, show).await
+    let mut feed = follow_new(client, session_id, tasks).await?;
+    TurnWait { client, session_id, turn_id, limit }.until_end(&mut feed, show).await
 }
 
 /// Prints the turn's replies to stdout, and problems of the connection to stderr.
-fn show(screen: &mut Screen, notice: &Notice, turn_id: &str) {
+fn show(display: &mut ChatDisplay, notice: &Notice, turn_id: &str) {
     match notice {
         Notice::Event(event) => {
             let ours = matches!(event.as_ref(), Event::Reply(reply) if reply.turn_id == turn_id);
-            let text = if ours { screen.notice(notice) } else { String::new() };
+            let text = if ours { display.notice(notice) } else { String::new() };
             if !text.is_empty() {
                 print(text.trim_end());
             }
         }
-        Notice::Lost(_) | Notice::Back | Notice::Failed(_) => eprint!("{}", screen.notice(notice)),
+        Notice::Lost(_) | Notice::Back | Notice::Failed(_) => eprint!("{}", display.notice(notice)),
     }
 }

@@ -1,15 +1,15 @@
 //! `turnwheel sessions`: lists, shows, cancels, releases and closes conversations.
 
-use crate::access;
 use crate::client::GatewayClient;
+use crate::connection;
 use crate::failure::Failure;
-use crate::listing::Listing;
-use crate::order::Given;
-use crate::refresh::Refresh;
+use crate::list_args::ListArgs;
+use crate::operator_args::OperatorArgs;
 use crate::steps;
 use crate::table::{pretty, printable, rough, table};
+use crate::watch_option::WatchOption;
 use base::clock;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::sessions::SessionSummary;
@@ -59,30 +59,30 @@ Examples:
 Its timers are cancelled. The user's next message opens the conversation again.";
 
 /// Number of history entries or turns that are shown.
-const SHOWN: usize = 10;
+const MAX_SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Sessions {
     /// List sessions, last changed first
     #[command(after_help = LIST)]
-    List(List),
+    List(ListSessions),
     /// Show a session: status, timers, last messages
     #[command(after_help = SHOW)]
-    Show(Show),
+    Show(ShowSession),
     /// Cancel a session's running turn and timers
     #[command(after_help = CANCEL)]
-    Cancel(Ordered),
+    Cancel(SessionCommandArgs),
     /// Release a conversation from a human, or from a flow that waits for an answer
     #[command(after_help = RELEASE)]
-    Release(Ordered),
+    Release(SessionCommandArgs),
     /// Close a conversation
     #[command(after_help = CLOSE)]
-    Close(Ordered),
+    Close(SessionCommandArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct ShowSession {
     /// Id of the session
     #[arg(value_parser = crate::id)]
     id: String,
@@ -93,11 +93,11 @@ pub struct Show {
     #[arg(long)]
     steps: bool,
     #[command(flatten)]
-    refresh: Refresh,
+    refresh: WatchOption,
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListSessions {
     /// Only sessions in this status
     #[arg(long, value_parser = status)]
     status: Option<Status>,
@@ -105,16 +105,16 @@ pub struct List {
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
     #[command(flatten)]
-    listing: Listing,
+    listing: ListArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Ordered {
+pub struct SessionCommandArgs {
     /// Id of the session
     #[arg(value_parser = crate::id)]
     id: String,
     #[command(flatten)]
-    given: Given,
+    args: OperatorArgs,
 }
 
 fn status(text: &str) -> Result<Status, String> {
@@ -123,22 +123,22 @@ fn status(text: &str) -> Result<Status, String> {
 }
 
 impl Sessions {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.listing.refresh.show("no sessions", async || list(&access, &which).await).await,
-            Self::Show(which) => which.refresh.show("", async || show(&access, &which).await).await,
-            Self::Cancel(Ordered { id, given }) => given.order(&access, &id, Command::Cancel, None).await,
-            Self::Release(Ordered { id, given }) => given.order(&access, &id, Command::Release, None).await,
-            Self::Close(Ordered { id, given }) => given.order(&access, &id, Command::Close, None).await,
+            Self::List(which) => which.listing.refresh.show("no sessions", async || list(&client, &which).await).await,
+            Self::Show(which) => which.refresh.show("", async || show(&client, &which).await).await,
+            Self::Cancel(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Cancel, None).await,
+            Self::Release(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Release, None).await,
+            Self::Close(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Close, None).await,
         }
     }
 }
 
-async fn list(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
+async fn list(client: &GatewayClient, which: &ListSessions) -> anyhow::Result<String> {
     let (agent_id, limit) = (which.agent.clone(), which.listing.limit());
-    let sessions = access.sessions(&SessionQuery { status: which.status, agent_id, limit }).await?;
+    let sessions = client.sessions(&SessionQuery { status: which.status, agent_id, limit }).await?;
     which.listing.text("sessions", sessions, |sessions| rows(sessions, clock::now()))
 }
 
@@ -160,15 +160,15 @@ fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
     rows.to_string()
 }
 
-async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<String> {
+async fn show(client: &GatewayClient, which: &ShowSession) -> anyhow::Result<String> {
     let unknown = || {
         let hint =
             "`turnwheel sessions list` shows all sessions; a new one appears when a worker handles its first message";
         Failure::new(format!("there is no session `{}`", which.id), hint)
     };
-    let session = access.session(&which.id).await?.ok_or_else(unknown)?.session;
+    let session = client.session(&which.id).await?.ok_or_else(unknown)?.session;
     if which.steps {
-        let turns = access.turns(&which.id, SHOWN).await?;
+        let turns = client.turns(&which.id, MAX_SHOWN).await?;
         return if which.json { pretty(&json!({ "turns": turns })) } else { Ok(steps::describe(&turns, clock::now())) };
     }
     if which.json {
@@ -223,7 +223,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
         let due = if timer.due_at > now { format!("due in {}", rough(now.until(timer.due_at))) } else { "due".into() };
         lines.push(row("timer", &format!("{} {due} ({})", timer.name, timer.due_at)));
     }
-    let earlier = session.history.len().saturating_sub(SHOWN);
+    let earlier = session.history.len().saturating_sub(MAX_SHOWN);
     if !session.history.is_empty() {
         let more = if earlier > 0 { format!(" ({earlier} earlier entries with --json)") } else { String::new() };
         lines.push(format!("history{more}"));

@@ -3,7 +3,7 @@
 use crate::table::{one_line, rough, table};
 use commands::sessions::TurnDetails;
 use serde_json::Value;
-use types::step::{StepRecord, Tokens};
+use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
 
 /// Formats the turns as text, oldest first.
@@ -37,7 +37,7 @@ fn turn(details: &TurnDetails, now: Timestamp) -> String {
             step.target.clone(),
             if step.ok { "ok" } else { "failed" }.to_owned(),
             step.ms.to_string(),
-            step.tokens.map(|Tokens { prompt, completion }| (prompt + completion).to_string()).unwrap_or_default(),
+            step.tokens.map(|TokenUsage { prompt, completion }| (prompt + completion).to_string()).unwrap_or_default(),
             if step.ok { String::new() } else { problem(&step.output) },
         ]);
     }

@@ -6,23 +6,23 @@ use std::io::Write;
 use std::time::Duration;
 
 /// Marks a cell that is cut.
-const CUT: &str = "…";
+const ELLIPSIS: &str = "…";
 /// A character that occurs in no text. As the delimiter it lets cells be cut anywhere, instead of at the last blank.
-const NOWHERE: char = '\u{1f}';
+const NO_DELIMITER: char = '\u{1f}';
 
 /// A table without borders. On a terminal it fits the width: the widest cells are cut.
-pub struct Listing(Table);
+pub struct TextTable(Table);
 
 /// Creates a table with these columns.
-pub fn table(header: &[&str]) -> Listing {
+pub fn table(header: &[&str]) -> TextTable {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_delimiter(NOWHERE).set_truncation_indicator(CUT);
+    table.set_delimiter(NO_DELIMITER).set_truncation_indicator(ELLIPSIS);
     table.set_header(header.iter().map(|name| name.to_uppercase()).collect::<Vec<_>>());
-    Listing(table)
+    TextTable(table)
 }
 
-impl Listing {
+impl TextTable {
     /// Adds a row. Removes control characters and line breaks from the cells.
     pub fn add_row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row = Row::from(cells.into_iter().map(|cell| one_line(&cell)));
@@ -32,7 +32,7 @@ impl Listing {
 }
 
 /// Formats without trailing blanks.
-impl std::fmt::Display for Listing {
+impl std::fmt::Display for TextTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0.trim_fmt())
     }
@@ -49,7 +49,7 @@ pub fn print(text: impl std::fmt::Display) {
 }
 
 /// Prints a table.
-pub fn print_table(table: &Listing) {
+pub fn print_table(table: &TextTable) {
     print(table);
 }
 

@@ -1,12 +1,12 @@
 //! `turnwheel timers`: lists and cancels pending timers.
 
-use crate::access;
 use crate::client::GatewayClient;
-use crate::listing::Listing;
-use crate::order::Given;
+use crate::connection;
+use crate::list_args::ListArgs;
+use crate::operator_args::OperatorArgs;
 use crate::table::{rough, table};
 use base::clock;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::timers::PendingTimer;
@@ -39,23 +39,23 @@ not reply, is cancelled only by its name.";
 pub enum Timers {
     /// List pending timers, next due first
     #[command(after_help = LIST)]
-    List(List),
+    List(ListTimers),
     /// Cancel a session's timers
     #[command(after_help = CANCEL)]
-    Cancel(Cancel),
+    Cancel(CancelTimers),
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListTimers {
     /// Only timers of this session
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
     #[command(flatten)]
-    listing: Listing,
+    listing: ListArgs,
 }
 
 #[derive(Debug, Args)]
-pub struct Cancel {
+pub struct CancelTimers {
     /// Id of the session
     #[arg(long, value_parser = crate::id)]
     session: String,
@@ -63,24 +63,24 @@ pub struct Cancel {
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
-    given: Given,
+    args: OperatorArgs,
 }
 
 impl Timers {
-    pub async fn run(self, loaded: &Loaded) -> anyhow::Result<()> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let access = access::open(loaded, &tasks).await?;
+        let client = connection::connect(loaded, &tasks).await?;
         match self {
-            Self::List(which) => which.listing.refresh.show("no timers", async || view(&access, &which).await).await,
-            Self::Cancel(Cancel { session, name, given }) => {
-                given.order(&access, &session, Command::CancelTimers, name).await
+            Self::List(which) => which.listing.refresh.show("no timers", async || view(&client, &which).await).await,
+            Self::Cancel(CancelTimers { session, name, args }) => {
+                args.send(&client, &session, Command::CancelTimers, name).await
             }
         }
     }
 }
 
-async fn view(access: &GatewayClient, which: &List) -> anyhow::Result<String> {
-    let timers = access.timers(which.session.as_deref(), which.listing.limit()).await?;
+async fn view(client: &GatewayClient, which: &ListTimers) -> anyhow::Result<String> {
+    let timers = client.timers(which.session.as_deref(), which.listing.limit()).await?;
     which.listing.text("timers", timers, |timers| rows(timers, clock::now()))
 }
 

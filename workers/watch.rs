@@ -1,7 +1,7 @@
 //! `turnwheel dev`: applies agent and workflow files at the start, and again when a file changes.
 
 use base::config::Settings;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use definitions::agent::{AgentRecord, load};
 use definitions::knowledge::files::{self, NamedText};
 use engine::knowledge::sync;
@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use types::agent::AgentConfig;
 
 /// Interval between two checks of the folders.
-const PERIOD: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Agents with their files. Their knowledge files are watched, too.
 pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
@@ -32,7 +32,7 @@ pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
 }
 
 async fn apply_agents(settings: &Settings, store: &dyn Store) -> Watched {
-    let known = Known::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
+    let known = KnownNames::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
     let on_disk = settings.agents_dir.is_dir();
     let read = if on_disk { load::read_path(&settings.agents_dir) } else { load::starters() };
     let mut watched = Vec::new();
@@ -83,7 +83,7 @@ pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watche
     let mut seen = snapshot(&settings, &watched);
     loop {
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = stop.cancelled() => return,
         }
         let now = snapshot(&settings, &watched);

@@ -1,22 +1,22 @@
 //! `turnwheel workflows`: runs, lists, shows, validates and applies workflows.
 
-use crate::access;
-use crate::basis;
 use crate::client::GatewayClient;
+use crate::connection;
 use crate::failure::Failure;
-use crate::following::Following;
+use crate::follow_run::RunFollower;
+use crate::known_names;
 use crate::report::{FileReport, Report, WORKFLOW};
 use crate::table::{print, print_json, print_table, printable, table, width};
 use base::config::Settings;
-use base::config::load::Loaded;
+use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::runs::NewRun;
 use commands::workflows::Source;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use definitions::agent::{AgentRecord, load};
 use definitions::workflow::definition::{Workflow, WorkflowRecord};
-use definitions::workflow::known::KnownRunnables;
+use definitions::workflow::runnable_registry::RunnableRegistry;
 use definitions::workflow::{read, schema, structure};
 use engine::workflow::Flows;
 use serde_json::json;
@@ -97,10 +97,10 @@ pub enum Workflows {
     Schema,
     /// Show a workflow: its stages with their agents, inputs and conditions
     #[command(after_help = SHOW)]
-    Show(Show),
+    Show(ShowWorkflow),
     /// Run a workflow and watch its progress
     #[command(after_help = RUN)]
-    Run(Run),
+    Run(RunWorkflow),
     /// Check workflow files and store the valid ones; runs that start afterwards use them
     #[command(after_help = APPLY)]
     Apply {
@@ -113,7 +113,7 @@ pub enum Workflows {
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct ShowWorkflow {
     /// Id of the workflow
     #[arg(value_parser = crate::id)]
     id: String,
@@ -126,7 +126,7 @@ pub struct Show {
 }
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunWorkflow {
     /// Id of the workflow
     #[arg(value_parser = crate::id)]
     id: String,
@@ -151,25 +151,25 @@ pub struct Run {
 }
 
 impl Workflows {
-    pub async fn run(self, loaded: &Loaded, colour: bool) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: &LoadedSettings, colour: bool) -> anyhow::Result<ExitCode> {
         let tasks = Tasks::new();
-        let open = || access::open(loaded, &tasks);
+        let connect = || connection::connect(loaded, &tasks);
         match self {
-            Self::List { json } => list(&open().await?, json).await,
+            Self::List { json } => list(&connect().await?, json).await,
             Self::Validate { paths, json } => validate(&paths, loaded, json),
             Self::Schema => {
                 print(schema::SCHEMA.trim_end());
                 Ok(ExitCode::SUCCESS)
             }
-            Self::Show(which) => show(&open().await?, &which).await,
-            Self::Run(what) => run(&open().await?, what, colour, &tasks).await,
-            Self::Apply { paths, json } => apply(&open().await?, &paths, loaded, json).await,
+            Self::Show(which) => show(&connect().await?, &which).await,
+            Self::Run(what) => run(&connect().await?, what, colour, &tasks).await,
+            Self::Apply { paths, json } => apply(&connect().await?, &paths, loaded, json).await,
         }
     }
 }
 
-async fn list(access: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
-    let workflows = access.workflows().await?;
+async fn list(client: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
+    let workflows = client.workflows().await?;
     if json {
         print_json(&json!({ "workflows": workflows }))?;
         return Ok(ExitCode::SUCCESS);
@@ -189,8 +189,8 @@ async fn list(access: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<ExitCode> {
-    let Some(stored) = access.workflow(&which.id).await? else {
+async fn show(client: &GatewayClient, which: &ShowWorkflow) -> anyhow::Result<ExitCode> {
+    let Some(stored) = client.workflow(&which.id).await? else {
         let message = format!("there is no workflow `{}`", which.id);
         return Err(Failure::new(message, "`turnwheel workflows list` shows all workflows").into());
     };
@@ -213,7 +213,7 @@ async fn show(access: &GatewayClient, which: &Show) -> anyhow::Result<ExitCode> 
 }
 
 /// Reads the given files, or those of `workflows_dir`.
-fn read(paths: &[PathBuf], settings: &Settings) -> anyhow::Result<Vec<read::Loaded>> {
+fn read(paths: &[PathBuf], settings: &Settings) -> anyhow::Result<Vec<read::LoadedWorkflow>> {
     let default = [settings.workflows_dir.clone()];
     let paths = if paths.is_empty() { &default } else { paths };
     let files = read::read_paths(paths);
@@ -225,58 +225,65 @@ fn read(paths: &[PathBuf], settings: &Settings) -> anyhow::Result<Vec<read::Load
     Ok(files)
 }
 
-fn good(files: &[read::Loaded]) -> Vec<Arc<Workflow>> {
+fn good(files: &[read::LoadedWorkflow]) -> Vec<Arc<Workflow>> {
     files.iter().filter_map(|(_, read)| read.as_ref().ok()).map(|record| Arc::clone(&record.workflow)).collect()
 }
 
 /// The names that files may use without a running system: each other's, those in the configured folders, and the
 /// built-in ones.
-fn known_here(files: &[read::Loaded], settings: &Settings) -> KnownRunnables {
+fn known_here(files: &[read::LoadedWorkflow], settings: &Settings) -> RunnableRegistry {
     let agents: Vec<_> =
         load::read_path(&settings.agents_dir).into_iter().filter_map(|(_, agent)| agent.ok()).collect();
     let default = [settings.workflows_dir.clone()];
     let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
-    KnownRunnables::new(Flows::builtin().ids())
+    RunnableRegistry::new(Flows::builtin().ids())
         .with_builtin()
         .with_models(settings.models.keys().cloned())
         .with_agents(&agents)
-        .with_needs(&agents, &basis::here(settings))
+        .with_needs(&agents, &known_names::local_names(settings))
         .with_workflows(good(&others))
         .with_workflows(good(files))
 }
 
 /// The report of a file, and its workflow if it is valid.
-fn checked((path, read): read::Loaded, known: &KnownRunnables) -> (FileReport, Option<WorkflowRecord>) {
+fn checked((path, read): read::LoadedWorkflow, known: &RunnableRegistry) -> (FileReport, Option<WorkflowRecord>) {
     match read.and_then(|record| known.check(record)) {
-        Ok((record, warnings)) => (FileReport::of(&path).odd(&warnings).valid(record.id(), &record.hash), Some(record)),
-        Err(problem) => (FileReport::of(&path).refused(&problem), None),
+        Ok((record, warnings)) => {
+            (FileReport::new(&path).odd(&warnings).valid(record.id(), &record.hash), Some(record))
+        }
+        Err(problem) => (FileReport::new(&path).refused(&problem), None),
     }
 }
 
-fn validate(paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+fn validate(paths: &[PathBuf], loaded: &LoadedSettings, json: bool) -> anyhow::Result<ExitCode> {
     let files = read(paths, &loaded.settings)?;
     let known = known_here(&files, &loaded.settings);
     let mut report = Report::new(WORKFLOW, json);
-    files.into_iter().for_each(|file| report.tell(checked(file, &known).0));
+    files.into_iter().for_each(|file| report.add(checked(file, &known).0));
     report.end()
 }
 
-async fn apply(access: &GatewayClient, paths: &[PathBuf], loaded: &Loaded, json: bool) -> anyhow::Result<ExitCode> {
+async fn apply(
+    client: &GatewayClient,
+    paths: &[PathBuf],
+    loaded: &LoadedSettings,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
     let files = read(paths, &loaded.settings)?;
-    let (crew, names) = basis::of(access, &loaded.settings, json).await?;
+    let (crew, names) = known_names::worker_names(client, &loaded.settings, json).await?;
     let known = match crew.is_empty() {
         true => known_here(&files, &loaded.settings),
         false => {
-            KnownRunnables::new(crew.flows()).with_builtin().with_models(crew.models()).with_workflows(good(&files))
+            RunnableRegistry::new(crew.flows()).with_builtin().with_models(crew.models()).with_workflows(good(&files))
         }
     };
-    let known = registered(access, known, &names).await?;
+    let known = registered(client, known, &names).await?;
     let mut report = Report::new(WORKFLOW, json);
     let mut good = Vec::new();
     for file in files {
         match checked(file, &known) {
             (file, Some(record)) => good.push((file, record)),
-            (file, None) => report.tell(file),
+            (file, None) => report.add(file),
         }
     }
     // A workflow can be registered only after the workflows that it names, so the refused ones are tried again.
@@ -284,14 +291,14 @@ async fn apply(access: &GatewayClient, paths: &[PathBuf], loaded: &Loaded, json:
         let mut refused = Vec::new();
         let before = good.len();
         for (file, record) in good {
-            match access.register(&record).await {
-                Ok(changed) => report.tell(file.applied(changed)),
+            match client.register(&record).await {
+                Ok(changed) => report.add(file.applied(changed)),
                 Err(error) if is_refused(&error) => refused.push((file, record, error)),
                 Err(error) => return Err(error.context(format!("cannot apply the workflow `{}`", record.id()))),
             }
         }
         if refused.len() == before {
-            refused.into_iter().for_each(|(file, _, error)| report.tell(file.refused(&error)));
+            refused.into_iter().for_each(|(file, _, error)| report.add(file.refused(&error)));
             break;
         }
         good = refused.into_iter().map(|(file, record, _)| (file, record)).collect();
@@ -304,19 +311,23 @@ fn is_refused(error: &anyhow::Error) -> bool {
 }
 
 /// Adds the workflows and agents that are stored already.
-async fn registered(access: &GatewayClient, known: KnownRunnables, names: &Known) -> anyhow::Result<KnownRunnables> {
+async fn registered(
+    client: &GatewayClient,
+    known: RunnableRegistry,
+    names: &KnownNames,
+) -> anyhow::Result<RunnableRegistry> {
     let mut workflows = Vec::new();
-    for summary in access.workflows().await? {
+    for summary in client.workflows().await? {
         let is_read = summary.source == Source::Store && summary.error.is_none();
         if is_read && known.workflow(&summary.workflow_id).is_none() {
-            let stored = access.workflow(&summary.workflow_id).await?;
+            let stored = client.workflow(&summary.workflow_id).await?;
             workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
         }
     }
     let mut agents = Vec::new();
-    for summary in access.agents().await? {
+    for summary in client.agents().await? {
         if summary.error.is_none() && known.kind(&summary.agent_id).is_none() {
-            let stored = access.agent(&summary.agent_id).await?;
+            let stored = client.agent(&summary.agent_id).await?;
             agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
         }
     }
@@ -324,11 +335,11 @@ async fn registered(access: &GatewayClient, known: KnownRunnables, names: &Known
     Ok(known.with_workflows(workflows.into_iter().map(|record| record.workflow)))
 }
 
-async fn run(access: &GatewayClient, what: Run, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
-    let Run { id, query, session, user, run_id, detach, json } = what;
+async fn run(client: &GatewayClient, what: RunWorkflow, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+    let RunWorkflow { id, query, session, user, run_id, detach, json } = what;
     let query = query.join(" ");
     let new = NewRun { workflow_id: id, query, session_id: session, user_id: user, run_id, ..NewRun::default() };
-    let started = access.start_run(&new).await?;
+    let started = client.start_run(&new).await?;
     if detach {
         match json {
             true => print_json(&started)?,
@@ -336,5 +347,5 @@ async fn run(access: &GatewayClient, what: Run, colour: bool, tasks: &Tasks) -> 
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Following::new(access, &started.run_id, colour, json).follow(tasks).await
+    RunFollower::new(client, &started.run_id, colour, json).follow(tasks).await
 }

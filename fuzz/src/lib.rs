@@ -1,14 +1,14 @@
 //! The functions behind the fuzz targets. Each takes arbitrary bytes and panics only if the project breaks a promise.
 //! `tests/it/fuzz.rs` runs each function for a second.
 
-use base::config::mask::{MASK, Masker, SHORTEST};
+use base::config::mask::{MASK, MIN_SECRET_BYTES, Masker};
 use definitions::agent::validate::{self, validate};
 use definitions::agent::{AgentRecord, StoredAgent, load};
 use definitions::workflow::builder::{Pipeline, Stage};
 use definitions::workflow::condition::Condition;
 use definitions::workflow::definition::WorkflowRecord;
-use definitions::workflow::known::KnownRunnables;
 use definitions::workflow::outputs::OutputStore;
+use definitions::workflow::runnable_registry::RunnableRegistry;
 use definitions::workflow::template::InputMapping;
 use definitions::workflow::{read, structure};
 use engine::model::offline::Offline;
@@ -187,7 +187,7 @@ pub fn mask(data: &[u8]) {
     let (secret, rest) = text.split_once('\n').unwrap_or((&text, &text));
     let masked = Masker::new([secret.to_owned()]).mask(rest);
     let secret = secret.trim();
-    if secret.len() >= SHORTEST && !MASK.chars().any(|char| secret.contains(char)) {
+    if secret.len() >= MIN_SECRET_BYTES && !MASK.chars().any(|char| secret.contains(char)) {
         assert!(!masked.contains(secret), "{masked}");
     }
     assert!(masked.len() <= rest.len());
@@ -241,7 +241,7 @@ pub fn workflow(data: &[u8]) {
                         && definitions::workflow::flowchart::mermaid(&record.workflow).ends_with("end\n")
                 );
                 assert_eq!(structure::describe(&record.workflow)["id"], record.id());
-                let _ = KnownRunnables::default().check(record);
+                let _ = RunnableRegistry::default().check(record);
             }
         }
     }

@@ -14,9 +14,9 @@ use types::texts::{Shown, Texts};
 use types::turn::TurnRecord;
 
 /// How often the store is read while no status event reports the turn's end.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How many of the latest turns to search for the turn that a message was merged into.
-const TURNS: usize = 200;
+const MAX_TURNS: usize = 200;
 
 /// A turn that has ended, with all its replies to the user.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,7 @@ impl<'a> Awaited<'a> {
         mut heard: impl FnMut(&Reply, Shown) + Send,
     ) -> Result<Answer, EngineError> {
         let deadline = Instant::now() + limit;
-        let mut look = interval(LOOK);
+        let mut look = interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended: Option<(TurnRecord, usize)> = None;
         loop {
@@ -114,7 +114,7 @@ impl<'a> Awaited<'a> {
         }
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Reply(reply)) => {
-                if reply.turn_id == self.job_id || ids::is_again(&reply.turn_id, self.job_id) {
+                if reply.turn_id == self.job_id || ids::is_repeated_id(&reply.turn_id, self.job_id) {
                     heard(&reply, self.texts.take(&reply));
                 }
                 let known = self.replies.iter().any(|known| known.reply_id == reply.reply_id);
@@ -169,7 +169,7 @@ impl<'a> Awaited<'a> {
         {
             return Ok(Some(turn));
         }
-        let turns = self.store.turns(self.session_id, TURNS).await?;
+        let turns = self.store.turns(self.session_id, MAX_TURNS).await?;
         if let Some(turn) = turns.iter().find(|turn| turn.job.job_id == self.job_id) {
             return Ok(Some(turn.clone()));
         }

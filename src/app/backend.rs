@@ -34,7 +34,7 @@ pub(super) async fn on_file(
     settings: &Settings,
     tasks: &Tasks,
 ) -> Result<Opened, EngineError> {
-    file.ends(tasks);
+    file.stop_on_failure(tasks);
     let queue = EmbeddedQueue::new(Arc::clone(&file), settings, tasks).await?;
     Ok((queue, EmbeddedStore::new(file, settings)?))
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tracing::warn;
 
 /// How long [`Engine::ask`] waits by default.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Builds an [`Engine`]. [`Engine::in_memory`], [`Engine::embedded`], [`Engine::cluster`] and [`Engine::builder`]
 /// create one.
@@ -43,11 +43,11 @@ impl EngineBuilder {
     pub(super) fn new(settings: Settings, in_memory: bool) -> Self {
         Self {
             settings,
-            env: Environment::of_process(),
+            env: Environment::from_process(),
             tools: Tools::default(),
             flows: Flows::builtin(),
             models: Vec::new(),
-            patience: PATIENCE,
+            patience: ASK_TIMEOUT,
             in_memory,
             agents: Vec::new(),
             workflows: Vec::new(),
@@ -102,7 +102,7 @@ impl EngineBuilder {
     /// Applies the agents of a file or folder, with their knowledge files, when the engine opens.
     #[must_use]
     pub fn agents(mut self, path: impl AsRef<Path>) -> Self {
-        let in_file = |(file, agent): load::Loaded| {
+        let in_file = |(file, agent): load::LoadedAgent| {
             let path = file.clone();
             (Some(path), agent.map_err(|problem| AgentError::File { file, problem: Box::new(problem) }))
         };
@@ -134,7 +134,7 @@ impl EngineBuilder {
     /// Registers the workflows of a file or folder, when the engine opens.
     #[must_use]
     pub fn workflows(mut self, path: impl AsRef<Path>) -> Self {
-        let in_file = |(file, workflow): read::Loaded| {
+        let in_file = |(file, workflow): read::LoadedWorkflow| {
             workflow.map_err(|problem| WorkflowError::File { file, problem: Box::new(problem) })
         };
         self.workflows.extend(read::read_paths(&[path.as_ref().to_owned()]).into_iter().map(in_file));

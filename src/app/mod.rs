@@ -63,7 +63,7 @@ use base::config::{Backend, Environment, SecretValues, Settings};
 use base::tasks::{OnPanic, Tasks};
 use commands::error::CommandError;
 use definitions::agent::AgentRecord;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
@@ -224,9 +224,9 @@ impl Engine {
 
     /// The names that agents may use on this engine: those of the settings, and the registered functions, models and
     /// flows.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> KnownNames {
         let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Known::new(&self.settings, self.flows.ids())
+        KnownNames::new(&self.settings, self.flows.ids())
             .with_flows(run::known_ids(&self.settings).into_iter().chain(registered))
             .with_models(self.models.iter().map(|(name, _)| name.clone()))
             .with_functions(self.tools.ids())
@@ -407,7 +407,7 @@ impl Engine {
     /// return.
     pub async fn control(&self, session_id: &str, command: Command) -> Result<Accepted, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
-        let order = commands::operator::Order { command, name: None, reason: None, by: None };
+        let order = commands::operator::OperatorCommand { command, name: None, reason: None, by: None };
         Ok(commands::operator::command(queue, store, session_id, order).await?)
     }
 

@@ -4,7 +4,7 @@ use super::Engine;
 use base::clock;
 use base::tasks::OnPanic;
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::store::{ANNOUNCE, Process, Store};
+use storage::store::{ANNOUNCE_INTERVAL, Process, Store};
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -38,7 +38,7 @@ impl Presence {
             if let Err(error) = store.announce(process).await {
                 debug!("cannot announce this process in the store, retrying: {error}");
             }
-            let _ = tokio::time::timeout(ANNOUNCE, self.changed.notified()).await;
+            let _ = tokio::time::timeout(ANNOUNCE_INTERVAL, self.changed.notified()).await;
         }
     }
 }

@@ -15,7 +15,7 @@ use types::event::{Event, EventType};
 use types::run::{RunQuery, RunRecord, RunStatus};
 
 /// How often the store is read while no event reports the run's end.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Checks a workflow and stores it. Every run that starts afterwards, on any process, uses it.
@@ -86,7 +86,7 @@ impl Engine {
         let stream = run.origin_session.as_deref().unwrap_or(run_id);
         let mut events = self.queue.events(stream, From::Now).await?;
         let deadline = Instant::now() + self.patience;
-        let mut look = interval(LOOK);
+        let mut look = interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

@@ -46,18 +46,18 @@ impl Clock {
         }
     }
 
-    fn ahead(&self) -> Duration {
+    fn offset(&self) -> Duration {
         self.ahead.as_ref().map_or(Duration::ZERO, |ahead| *ahead.borrow())
     }
 
     /// The wall-clock time of this clock.
     pub fn now(&self) -> Timestamp {
-        now().plus(self.ahead())
+        now().plus(self.offset())
     }
 
     /// The current [`Moment`] of this clock.
     pub fn moment(&self) -> Moment {
-        moment() + self.ahead()
+        moment() + self.offset()
     }
 
     /// Waits for `duration`. Cancel safe.
@@ -66,7 +66,7 @@ impl Clock {
     }
 
     /// Returns the result of `work`, or `None` if it takes longer than `limit`. `work` is then dropped.
-    pub fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    pub fn timeout<T>(&self, limit: Duration, work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
         // Boxed, because an async function would store it twice: as an argument and while it is polled.
         let work = Box::pin(work);
         async move {

@@ -98,7 +98,7 @@ impl Tasks {
 /// thread, where each wake-up costs a switch between threads; loops that wake often should run here instead. Dropping
 /// the returned future aborts the task. A panic of the task resumes in the caller.
 #[allow(clippy::disallowed_methods)]
-pub async fn apart<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
+pub async fn run_as_task<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> T {
     match AbortOnDropHandle::new(tokio::spawn(task.in_current_span())).await {
         Ok(done) => done,
         Err(failure) => match failure.try_into_panic() {

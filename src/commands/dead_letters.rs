@@ -5,7 +5,7 @@
 //! gets the id `<job_id>-replay-<letter>`. This id is the same for each replay of the letter, so replaying a letter
 //! twice yields one turn.
 
-use super::enqueue::place_payload;
+use super::enqueue::enqueue_payload;
 use super::messages::takes_chats;
 use crate::error::{CommandError, ErrorKind};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use storage::queue::{DeadLetter, KeptLetter, Message, Queue};
+use storage::queue::{DeadLetter, Message, Queue, StoredDeadLetter};
 use storage::store::Store;
 use types::cause::Cause;
 use types::ids;
@@ -22,14 +22,14 @@ use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// The number of letters that a search loads together.
-const PAGE: usize = 1_000;
+const PAGE_SIZE: usize = 1_000;
 
 /// The text between the job id and the number of the letter.
-const MARK: &str = "-replay-";
+const REPLAY_MARK: &str = "-replay-";
 
 /// A dead letter in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct LetterSummary {
+pub struct DeadLetterSummary {
     /// The number of the letter.
     pub seq: u64,
     /// When the job became a dead letter.
@@ -48,10 +48,10 @@ pub struct LetterSummary {
 
 /// A dead letter with its payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Letter {
+pub struct DeadLetterDetails {
     /// All fields of the listing.
     #[serde(flatten)]
-    pub summary: LetterSummary,
+    pub summary: DeadLetterSummary,
     /// The subject on which the job was published.
     pub subject: String,
     /// The job's payload: JSON if it is valid JSON, else text.
@@ -64,7 +64,7 @@ pub struct Letter {
 
 /// A replayed dead letter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Replayed {
+pub struct ReplayedLetter {
     /// The number of the letter, which is removed.
     pub seq: u64,
     /// The new id of the job, which is also the id of its turn.
@@ -73,8 +73,8 @@ pub struct Replayed {
     pub session_id: String,
 }
 
-impl From<&KeptLetter> for LetterSummary {
-    fn from(kept: &KeptLetter) -> Self {
+impl From<&StoredDeadLetter> for DeadLetterSummary {
+    fn from(kept: &StoredDeadLetter) -> Self {
         let letter = &kept.letter;
         Self {
             seq: kept.seq,
@@ -88,8 +88,8 @@ impl From<&KeptLetter> for LetterSummary {
     }
 }
 
-impl From<&KeptLetter> for Letter {
-    fn from(kept: &KeptLetter) -> Self {
+impl From<&StoredDeadLetter> for DeadLetterDetails {
+    fn from(kept: &StoredDeadLetter) -> Self {
         let bytes = &kept.letter.payload;
         let text = || Value::String(String::from_utf8_lossy(bytes).into_owned());
         Self {
@@ -106,14 +106,14 @@ fn session_of(letter: &DeadLetter) -> &str {
 }
 
 /// Returns the last `limit` letters, newest first.
-pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<LetterSummary>, CommandError> {
-    let last = queue.last_letter().await?;
+pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<DeadLetterSummary>, CommandError> {
+    let last = queue.last_dead_letter_seq().await?;
     let mut span = limit as u64;
     loop {
         let after = last.saturating_sub(span);
         let found = queue.dead_letters(after, usize::MAX >> 1).await?;
         if found.len() >= limit || after == 0 {
-            return Ok(found.iter().rev().take(limit).map(LetterSummary::from).collect());
+            return Ok(found.iter().rev().take(limit).map(DeadLetterSummary::from).collect());
         }
         // Some numbers in the span are missing, because their letters were replayed or have expired.
         span = span.saturating_mul(4);
@@ -122,16 +122,16 @@ pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<LetterSummary
 
 /// Returns the letter with this number or job id. Fails with `unknown_letter` when there is none, and with
 /// `several_letters` when several letters have the job id.
-pub async fn find(queue: &dyn Queue, which: &str) -> Result<KeptLetter, CommandError> {
+pub async fn find(queue: &dyn Queue, which: &str) -> Result<StoredDeadLetter, CommandError> {
     if let Ok(seq @ 1..) = which.parse::<u64>()
         && let Some(kept) = queue.dead_letters(seq - 1, 1).await?.into_iter().find(|kept| kept.seq == seq)
     {
         return Ok(kept);
     }
-    let mut found: Vec<KeptLetter> = Vec::new();
+    let mut found: Vec<StoredDeadLetter> = Vec::new();
     let mut after = 0;
     loop {
-        let page = queue.dead_letters(after, PAGE).await?;
+        let page = queue.dead_letters(after, PAGE_SIZE).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         found.extend(page.into_iter().filter(|kept| kept.letter.job_id.as_deref() == Some(which)));
@@ -150,7 +150,7 @@ pub async fn find(queue: &dyn Queue, which: &str) -> Result<KeptLetter, CommandE
 
 /// Puts a letter's job back on its lane, as a turn of its own, and removes the letter. Durable on return. Fails with
 /// `unfit_letter` when the job would become a dead letter again.
-pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result<Replayed, CommandError> {
+pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result<ReplayedLetter, CommandError> {
     let kept = find(queue, which).await?;
     let session_id = session_of(&kept.letter).to_owned();
     if let Some(bytes) = kept.letter.cut_from {
@@ -170,25 +170,25 @@ pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result
     };
     let job = message.job().map_err(|error| would_return(kept.seq, &error.to_string()))?;
     can_be_handled(store, kept.seq, &job).await?;
-    place_payload(queue, &job, payload).await?;
+    enqueue_payload(queue, &job, payload).await?;
     // When this fails the letter stays, and a second replay is dropped as a duplicate.
-    queue.remove_letter(kept.seq).await?;
-    Ok(Replayed { seq: kept.seq, job_id, session_id })
+    queue.remove_dead_letter(kept.seq).await?;
+    Ok(ReplayedLetter { seq: kept.seq, job_id, session_id })
 }
 
 /// Returns the job id for a replay, and the payload with this id. All other fields stay unchanged.
-fn renamed(kept: &KeptLetter) -> (String, Bytes) {
+fn renamed(kept: &StoredDeadLetter) -> (String, Bytes) {
     let fields = serde_json::from_slice::<BTreeMap<String, Box<RawValue>>>(&kept.letter.payload);
     let named =
         fields.as_ref().ok().and_then(|fields| serde_json::from_str::<String>(fields.get("job_id")?.get()).ok());
     let known = named.filter(|id| !id.is_empty()).or_else(|| kept.letter.job_id.clone());
     let original = known.unwrap_or_else(|| "letter".to_owned());
     // A replayed job that failed again already has such an ending.
-    let base = match original.rsplit_once(MARK) {
+    let base = match original.rsplit_once(REPLAY_MARK) {
         Some((base, number)) if number.parse::<u64>().is_ok() => base,
         _ => &original,
     };
-    let ending = format!("{MARK}{}", kept.seq);
+    let ending = format!("{REPLAY_MARK}{}", kept.seq);
     let job_id = format!("{}{ending}", &base[..base.floor_char_boundary(ids::MAX_BYTES - ending.len())]);
     let payload = fields.ok().and_then(|mut fields| {
         fields.insert("job_id".into(), RawValue::from_string(json!(job_id).to_string()).ok()?);
@@ -227,7 +227,7 @@ async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), Co
 mod tests {
     use super::*;
 
-    fn kept(seq: u64, job_id: Option<&str>, payload: &str) -> KeptLetter {
+    fn kept(seq: u64, job_id: Option<&str>, payload: &str) -> StoredDeadLetter {
         let letter = DeadLetter {
             cause: Cause::Attempts,
             reason: "x".into(),
@@ -238,7 +238,7 @@ mod tests {
             payload: payload.to_owned().into(),
             cut_from: None,
         };
-        KeptLetter { seq, at: Timestamp::from_millis(0), letter }
+        StoredDeadLetter { seq, at: Timestamp::from_millis(0), letter }
     }
 
     #[test]

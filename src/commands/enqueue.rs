@@ -19,20 +19,20 @@ pub struct Accepted {
 
 /// Puts a job on its lane. Durable on return.
 pub async fn publish(queue: &dyn Queue, job: Job) -> Result<Accepted, CommandError> {
-    place(queue, job).await.map(|(accepted, _)| accepted)
+    enqueue(queue, job).await.map(|(accepted, _)| accepted)
 }
 
 /// Puts a job on its lane. Also returns its position in the stream. Durable on return.
-pub async fn place(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), CommandError> {
+pub async fn enqueue(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published), CommandError> {
     // Recorded on the span of the HTTP request, when there is one.
     Span::current().record("session_id", &job.session_id).record("job_id", &job.job_id);
-    let published = place_payload(queue, &job, job.encode()).await?;
+    let published = enqueue_payload(queue, &job, job.encode()).await?;
     Ok((Accepted { job_id: job.job_id, session_id: job.session_id }, published))
 }
 
 /// Puts an encoded job on its lane. Durable on return. A user's message does not use the lane's places that are
 /// reserved for commands and timers.
-pub async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
+pub async fn enqueue_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
     let msg_id = Some(format!("{}:{}", job.session_id, job.job_id));
     let publish = Publish { session_id: job.session_id.clone(), msg_id, payload };
     Ok(match job.body {
@@ -42,6 +42,6 @@ pub async fn place_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Resu
 }
 
 /// Creates a random id for a job or a run.
-pub fn fresh_id() -> String {
+pub fn new_id() -> String {
     Uuid::new_v4().to_string()
 }

@@ -15,13 +15,12 @@
 //!
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
-//! - [`crew`]: the running workers, against which agents and workflows are validated.
+//! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
 //! - [`doctor`]: checks of a deployment.
 //!
 //! [`error`] has the error type.
 
 pub mod agents;
-pub mod crew;
 pub mod dead_letters;
 pub mod doctor;
 pub mod enqueue;
@@ -34,4 +33,5 @@ pub mod run_details;
 pub mod runs;
 pub mod sessions;
 pub mod timers;
+pub mod workers_overview;
 pub mod workflows;

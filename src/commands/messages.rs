@@ -1,6 +1,6 @@
 //! Posting users' messages.
 
-use super::enqueue::{Accepted, fresh_id, publish};
+use super::enqueue::{Accepted, new_id, publish};
 use crate::error::CommandError;
 use base::clock;
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
     let agent_id = body.agent_id.clone();
     let job = Job {
         session_id: message.session_id,
-        job_id: message.job_id.unwrap_or_else(fresh_id),
+        job_id: message.job_id.unwrap_or_else(new_id),
         body: JobBody::UserMessage(body),
     };
     job.check()?;
@@ -111,7 +111,7 @@ pub async fn require_known(queue: &dyn Queue, store: &dyn Store, session_id: &st
 
 /// True from the first message of a session on, even before a worker has processed it.
 async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
-    Ok(store.session(session_id).await?.is_some() || queue.knows(session_id).await?)
+    Ok(store.session(session_id).await?.is_some() || queue.has_session(session_id).await?)
 }
 
 /// Fails when the agent does not exist, or when it is a task agent.

@@ -4,7 +4,7 @@
 use super::agents::{AgentSummary, summaries};
 use crate::error::CommandError;
 use base::config;
-use definitions::workflow::known::models_of_stages;
+use definitions::workflow::runnable_registry::models_of_stages;
 use engine::model::registry::ModelInfo;
 use serde::{Deserialize, Serialize};
 use storage::store::Store;

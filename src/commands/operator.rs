@@ -1,6 +1,6 @@
 //! Operators' control commands, and the replies of humans while a session is `transferred`.
 
-use super::enqueue::{Accepted, fresh_id, place, publish};
+use super::enqueue::{Accepted, enqueue, new_id, publish};
 use super::messages::require_known;
 use crate::error::{CommandError, ErrorKind};
 use engine::turn::HUMAN_REPLY;
@@ -14,7 +14,7 @@ use types::session::Status;
 
 /// A control command with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct OperatorCommand {
     /// The command.
     pub command: Command,
     /// For `cancel_timers`: the name of the timers to cancel; all timers by default.
@@ -31,16 +31,16 @@ pub async fn command(
     queue: &dyn Queue,
     store: &dyn Store,
     session_id: &str,
-    order: Order,
+    order: OperatorCommand,
 ) -> Result<Accepted, CommandError> {
     require_known(queue, store, session_id).await?;
-    let Order { command, name, reason, by } = order;
+    let OperatorCommand { command, name, reason, by } = order;
     let job = Job {
         session_id: session_id.to_owned(),
-        job_id: fresh_id(),
+        job_id: new_id(),
         body: JobBody::Control { command, name, reason, by, left_at: None },
     };
-    let (accepted, Published { seq, .. }) = place(queue, job).await?;
+    let (accepted, Published { seq, .. }) = enqueue(queue, job).await?;
     // The command waits behind the turn that it cancels, so the lease holder needs a hint.
     let hint = CancelHint { session_id: session_id.to_owned(), seq };
     if command == Command::Cancel
@@ -57,7 +57,7 @@ pub async fn command(
 
 /// A human's reply that was put on the lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Spoken {
+pub struct PostedReply {
     /// The id of the reply.
     pub reply_id: String,
     /// The session.
@@ -66,13 +66,13 @@ pub struct Spoken {
 
 /// Puts a human's reply to the user on the lane. Durable on return. Fails with `not_transferred` unless a human handles
 /// the conversation.
-pub async fn speak(
+pub async fn post_reply(
     queue: &dyn Queue,
     store: &dyn Store,
     session_id: &str,
     text: String,
     by: Option<String>,
-) -> Result<Spoken, CommandError> {
+) -> Result<PostedReply, CommandError> {
     ids::check("session_id", session_id)?;
     if text.trim().is_empty() {
         return Err(CommandError::invalid("empty_message", "text is empty", "give the reply to the user as `text`"));
@@ -86,6 +86,6 @@ pub async fn speak(
     }
     let body = JobBody::Reply { text, by };
     let Accepted { job_id, session_id } =
-        publish(queue, Job { session_id: session_id.to_owned(), job_id: fresh_id(), body }).await?;
-    Ok(Spoken { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
+        publish(queue, Job { session_id: session_id.to_owned(), job_id: new_id(), body }).await?;
+    Ok(PostedReply { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
 }

@@ -73,7 +73,7 @@ pub async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandE
 }
 
 /// Starts a new run that repeats `run_id` from a stage on.
-pub async fn again(
+pub async fn rerun_from(
     queue: &dyn Queue,
     store: &dyn Store,
     run_id: &str,

@@ -1,8 +1,8 @@
 //! Starting, cancelling and resuming runs of workflows.
 
-use super::enqueue::{fresh_id, place};
+use super::enqueue::{enqueue, new_id};
 use super::operator as cmd_operator;
-use super::operator::Order;
+use super::operator::OperatorCommand;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
@@ -21,7 +21,7 @@ use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Kind;
 
 /// The channel of a run that names no channel.
-const CHANNEL: &str = "default";
+const DEFAULT_CHANNEL: &str = "default";
 
 /// A run to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -80,7 +80,7 @@ pub struct StartedRun {
 pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, CommandError> {
     let new = complete(store, new).await?;
     check(store, &new).await?;
-    let run_id = new.run_id.clone().unwrap_or_else(fresh_id);
+    let run_id = new.run_id.clone().unwrap_or_else(new_id);
     let started = StartedRun { run_id: run_id.clone(), workflow_id: new.workflow_id.clone() };
     if let Some(known) = store.run(&run_id).await? {
         return if is_repeat(&known, &new) { Ok(started) } else { Err(taken(&run_id)) };
@@ -91,7 +91,7 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
     let body = body_of(new.clone());
     let job = Job { session_id: run_id.clone(), job_id: run_id, body };
     job.check()?;
-    let (_, published) = place(queue, job.clone()).await?;
+    let (_, published) = enqueue(queue, job.clone()).await?;
     if published.duplicate && !is_of(queue, store, &job, (&new, published.seq)).await? {
         return Err(taken(&started.run_id));
     }
@@ -192,7 +192,7 @@ async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Resu
 }
 
 fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
-    let channel = new.channel.as_deref().unwrap_or(CHANNEL);
+    let channel = new.channel.as_deref().unwrap_or(DEFAULT_CHANNEL);
     let of_known = (&known.workflow_id, &known.query, &known.origin_session, &known.user_id, known.channel.as_str());
     of_known == (&new.workflow_id, &new.query, &new.session_id, &new.user_id, channel)
         && (&known.from_run, &known.from_stage) == (&new.from_run, &new.from_stage)
@@ -217,7 +217,7 @@ fn pending(job: &Job) -> Option<RunRecord> {
         query: query.clone(),
         origin_session: origin_session.clone(),
         user_id: user_id.clone(),
-        channel: channel.clone().unwrap_or_else(|| CHANNEL.to_owned()),
+        channel: channel.clone().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned()),
         lane: job.session_id.clone(),
         turn_id: job.job_id.clone(),
         prefix: String::new(),
@@ -257,7 +257,7 @@ pub async fn cancel_run(
         ));
     }
     let cause = CancelReason::operator(reason.as_deref(), by.as_deref()).to_string();
-    let order = Order { command: Command::Cancel, name: None, reason, by };
+    let order = OperatorCommand { command: Command::Cancel, name: None, reason, by };
     cmd_operator::command(queue, store, &run.lane, order).await?;
     if run.status == RunStatus::Pending && run.started_at.is_none() {
         // The command is behind the run in its lane. The worker that takes the run finds in its record that it must not
@@ -299,8 +299,8 @@ pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> R
         from_run: Some(run.run_id.clone()),
         from_stage: None,
     };
-    let job = Job { session_id: run.run_id.clone(), job_id: fresh_id(), body };
-    if let Err(refused) = place(queue, job).await {
+    let job = Job { session_id: run.run_id.clone(), job_id: new_id(), body };
+    if let Err(refused) = enqueue(queue, job).await {
         store.update_run(run, epoch).await?;
         return Err(refused);
     }

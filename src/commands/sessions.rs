@@ -64,7 +64,7 @@ impl From<Session> for SessionSummary {
 }
 
 /// Removes the internal fields of a session document: lease, open turn and outbox.
-pub fn shown(session: Session) -> Session {
+pub fn public_view(session: Session) -> Session {
     Session { lease: None, turn: None, outbox: Vec::new(), ..session }
 }
 
@@ -140,7 +140,7 @@ mod tests {
             msg_id: None,
             payload: "{}".into(),
         }];
-        let document = serde_json::to_value(shown(session)).unwrap();
+        let document = serde_json::to_value(public_view(session)).unwrap();
         assert!(["lease", "turn", "outbox"].iter().all(|field| document.get(field).is_none()));
         assert_eq!(document["session_id"], "s1");
         assert_eq!(document["workflow_state"]["status"], "ready");

@@ -9,7 +9,7 @@ use types::ids;
 use types::timer::Timer;
 
 /// A time span that is longer than the delay of any timer.
-const EVER: Duration = Duration::from_secs(200 * 365 * 86_400);
+const FOREVER: Duration = Duration::from_secs(200 * 365 * 86_400);
 
 /// A pending timer and its session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -34,7 +34,7 @@ pub async fn pending(
     limit: usize,
 ) -> Result<Vec<PendingTimer>, CommandError> {
     let Some(session_id) = session_id else {
-        return Ok(store.due_timers(EVER, limit).await?.timers.into_iter().map(PendingTimer::from).collect());
+        return Ok(store.due_timers(FOREVER, limit).await?.timers.into_iter().map(PendingTimer::from).collect());
     };
     ids::check("session_id", session_id)?;
     let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;

@@ -1,8 +1,8 @@
 //! Listing workflows, and registering a definition.
 
-use crate::crew::Crew;
 use crate::error::CommandError;
-use definitions::agent::validate::Known;
+use crate::workers_overview::WorkersOverview;
+use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::run;
@@ -110,10 +110,10 @@ pub struct Registered {
 /// its task agents are validated against all running workers, or against the flows and settings `here` when none runs.
 pub async fn register(
     store: &dyn Store,
-    (flows, here): (Vec<String>, &Known),
+    (flows, here): (Vec<String>, &KnownNames),
     workflow: WorkflowRecord,
 ) -> Result<Registered, CommandError> {
-    let crew = Crew::of(store).await?;
+    let crew = WorkersOverview::from_store(store).await?;
     let names = crew.check_against(store, here).await?;
     let flows = if crew.is_empty() { flows } else { crew.flows() };
     let agents = store.agents().await?.good;

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use base::clock;
 use commands::agents::{AgentSummary, applied};
-use commands::crew::Crew;
 use commands::error::CommandError;
+use commands::workers_overview::WorkersOverview;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::document::Finding;
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub(super) async fn apply(
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
     let store = state.store.as_ref();
-    let known = Crew::of(store).await?.check_against(store, &state.known).await?;
+    let known = WorkersOverview::from_store(store).await?.check_against(store, &state.known).await?;
     let (agent, warnings) = known.check(agent)?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;

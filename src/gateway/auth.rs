@@ -15,9 +15,9 @@ use url::{Host, Url};
 
 /// The tokens from the settings.
 #[derive(Clone)]
-pub(super) struct Tokens(Arc<[String]>);
+pub(super) struct BearerTokens(Arc<[String]>);
 
-impl Tokens {
+impl BearerTokens {
     /// Drops blank tokens: a request with an empty token would match them.
     pub(super) fn new(tokens: &[String]) -> Self {
         Self(tokens.iter().filter(|token| !token.trim().is_empty()).cloned().collect())
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn only_a_whole_token_is_admitted() {
-        let tokens = Tokens::new(&["s3cret".into(), "other".into(), " ".into()]);
+        let tokens = BearerTokens::new(&["s3cret".into(), "other".into(), " ".into()]);
         for (given, admitted) in
             [("s3cret", true), ("other", true), ("s3cre", false), ("s3crets3cret", false), ("", false), (" ", false)]
         {
@@ -136,6 +136,6 @@ mod tests {
 
     #[test]
     fn blank_tokens_are_none() {
-        assert!(Tokens::new(&[String::new(), "  ".into()]).is_empty());
+        assert!(BearerTokens::new(&[String::new(), "  ".into()]).is_empty());
     }
 }

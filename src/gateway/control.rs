@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use commands::enqueue::Accepted;
-use commands::operator::{self, Spoken};
+use commands::operator::{self, PostedReply};
 use serde::Deserialize;
 use types::ids::Id;
 use types::job::Command;
 
 /// Details of a command to a session. All fields are optional.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-pub(super) struct Order {
+pub(super) struct CommandDetails {
     /// Name of the timers to cancel; all timers by default. Other commands ignore it.
     #[serde(default)]
     name: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Order {
 
 /// A human's reply to the user.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
-pub(super) struct Words {
+pub(super) struct HumanReply {
     /// The text that the user reads. Not blank.
     #[schema(min_length = 1, pattern = r"\S")]
     text: String,
@@ -43,8 +43,12 @@ type Answer = Result<(StatusCode, Json<Accepted>), Reject>;
 /// The running turn ends immediately, as does every turn before the command in the lane. The session becomes
 /// `cancelled`; its timers are cancelled, a handoff ends, and the session leaves a waiting flow.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/cancel", operation_id = "cancel_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
-pub(super) async fn cancel(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
+    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) async fn cancel(
+    state: State<GatewayState>,
+    id: Params<String>,
+    order: OptionalBody<CommandDetails>,
+) -> Answer {
     publish(state, id, order, Command::Cancel).await
 }
 
@@ -52,8 +56,12 @@ pub(super) async fn cancel(state: State<GatewayState>, id: Params<String>, order
 ///
 /// The session becomes `ready`, and the agent handles the user's next message.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/release", operation_id = "release_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
-pub(super) async fn release(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
+    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) async fn release(
+    state: State<GatewayState>,
+    id: Params<String>,
+    order: OptionalBody<CommandDetails>,
+) -> Answer {
     publish(state, id, order, Command::Release).await
 }
 
@@ -62,18 +70,22 @@ pub(super) async fn release(state: State<GatewayState>, id: Params<String>, orde
 /// Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message opens the
 /// conversation again.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/close", operation_id = "close_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
-pub(super) async fn close(state: State<GatewayState>, id: Params<String>, order: OptionalBody<Order>) -> Answer {
+    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) async fn close(
+    state: State<GatewayState>,
+    id: Params<String>,
+    order: OptionalBody<CommandDetails>,
+) -> Answer {
     publish(state, id, order, Command::Close).await
 }
 
 /// Cancels pending timers: those with the given `name`, or all.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/timers/cancel", operation_id = "cancel_timers", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<Order>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
     id: Params<String>,
-    order: OptionalBody<Order>,
+    order: OptionalBody<CommandDetails>,
 ) -> Answer {
     publish(state, id, order, Command::CancelTimers).await
 }
@@ -81,13 +93,13 @@ pub(super) async fn cancel_timers(
 async fn publish(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-    OptionalBody(order): OptionalBody<Order>,
+    OptionalBody(order): OptionalBody<CommandDetails>,
     command: Command,
 ) -> Answer {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let Order { name, reason, by } = order;
+    let CommandDetails { name, reason, by } = order;
     let name = name.filter(|_| command == Command::CancelTimers);
-    let order = operator::Order { command, name, reason, by };
+    let order = operator::OperatorCommand { command, name, reason, by };
     let accepted = operator::command(queue, store, &session_id, order).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
@@ -96,13 +108,13 @@ async fn publish(
 ///
 /// Sessions in another status get 409 `not_transferred`.
 #[utoipa::path(post, path = "/api/v1/sessions/{session_id}/reply", operation_id = "reply_to_user", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body = Words, responses((status = 202, description = "The queue has stored the reply", body = Spoken)))]
+    request_body = HumanReply, responses((status = 202, description = "The queue has stored the reply", body = PostedReply)))]
 pub(super) async fn reply(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-    Body(words): Body<Words>,
-) -> Result<(StatusCode, Json<Spoken>), Reject> {
+    Body(words): Body<HumanReply>,
+) -> Result<(StatusCode, Json<PostedReply>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let spoken = operator::speak(queue, store, &session_id, words.text, words.by).await?;
+    let spoken = operator::post_reply(queue, store, &session_id, words.text, words.by).await?;
     Ok((StatusCode::ACCEPTED, Json(spoken)))
 }

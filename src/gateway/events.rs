@@ -1,6 +1,6 @@
 //! A session's events as server-sent events, resumable with `Last-Event-ID`.
 
-use super::feed::{self, Feed, Position};
+use super::event_stream::{self, EventStream, Position};
 use super::input::{Filter, Params};
 use super::{GatewayState, Reject};
 use axum::extract::State;
@@ -31,24 +31,24 @@ pub(super) async fn follow(
     Filter(position): Filter<Position>,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
-    let from = begin(&headers, position.last_event_id.as_deref())?;
+    let from = start_position(&headers, position.last_event_id.as_deref())?;
     messages::require_known(state.queue.as_ref(), state.store.as_ref(), &session_id).await?;
     let slot = state.streams.take()?;
-    let feed = Feed::open(state.queue.clone(), session_id, from).await?;
-    Ok(feed::answer(&state, slot, feed.into_stream().map(|event| frame(&event))))
+    let feed = EventStream::open(state.queue.clone(), session_id, from).await?;
+    Ok(event_stream::answer(&state, slot, feed.into_stream().map(|event| frame(&event))))
 }
 
 /// The position to start from: after the id that the client names, or now.
-fn begin(headers: &HeaderMap, query: Option<&str>) -> Result<From, Reject> {
-    match feed::last_event_id(headers, query)? {
-        Some(id) => id.parse().map(From::After).map_err(|_| feed::no_event_id(&id)),
+fn start_position(headers: &HeaderMap, query: Option<&str>) -> Result<From, Reject> {
+    match event_stream::last_event_id(headers, query)? {
+        Some(id) => id.parse().map(From::After).map_err(|_| event_stream::invalid_event_id(&id)),
         None => Ok(From::Now),
     }
 }
 
 /// A stream event as a server-sent event: sequence, type and payload.
 pub(super) fn frame(event: &StreamEvent) -> Event {
-    Event::default().id(event.seq.to_string()).event(event.event_type.as_str()).data(feed::data(&event.payload))
+    Event::default().id(event.seq.to_string()).event(event.event_type.as_str()).data(event_stream::data(&event.payload))
 }
 
 #[cfg(test)]
@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn none_means_now() {
-        assert_eq!(begin(&headers("7"), Some("3")).unwrap(), From::After(7));
-        assert_eq!(begin(&HeaderMap::new(), Some("0")).unwrap(), From::After(0));
-        assert_eq!(begin(&HeaderMap::new(), None).unwrap(), From::Now);
-        assert_eq!(begin(&headers("run:7"), None).unwrap_err().code, "invalid_event_id");
-        assert!(begin(&headers("-1"), None).is_err());
+        assert_eq!(start_position(&headers("7"), Some("3")).unwrap(), From::After(7));
+        assert_eq!(start_position(&HeaderMap::new(), Some("0")).unwrap(), From::After(0));
+        assert_eq!(start_position(&HeaderMap::new(), None).unwrap(), From::Now);
+        assert_eq!(start_position(&headers("run:7"), None).unwrap_err().code, "invalid_event_id");
+        assert!(start_position(&headers("-1"), None).is_err());
     }
 
     #[tokio::test]

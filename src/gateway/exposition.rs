@@ -10,7 +10,7 @@ use tracing::warn;
 /// The content type of [`text`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 /// How long the queue may take to report its backlog and storage.
-const LIMIT: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Renders the metrics of this process, and the queue's backlog and storage as they are now. If the queue is
 /// unreachable, its metrics are omitted: an old value would look like a lane that makes no progress.
@@ -26,8 +26,10 @@ pub async fn text(queue: &dyn Queue) -> String {
     );
     oldest.set(metrics().store_commands.oldest().as_secs_f64());
     text.push_str(&encode(&registry));
-    let (backlog, storage) =
-        tokio::join!(tokio::time::timeout(LIMIT, queue.backlog()), tokio::time::timeout(LIMIT, queue.storage()));
+    let (backlog, storage) = tokio::join!(
+        tokio::time::timeout(CHECK_TIMEOUT, queue.backlog()),
+        tokio::time::timeout(CHECK_TIMEOUT, queue.storage())
+    );
     match backlog {
         Ok(Ok(backlog)) => {
             let registry = Registry::new();
@@ -45,12 +47,12 @@ pub async fn text(queue: &dyn Queue) -> String {
             text.push_str(&encode(&registry));
         }
         Ok(Err(problem)) => warn!("/metrics omits the queue's backlog: {problem}"),
-        Err(_) => warn!("/metrics omits the queue's backlog: timed out after {LIMIT:?}"),
+        Err(_) => warn!("/metrics omits the queue's backlog: timed out after {CHECK_TIMEOUT:?}"),
     }
     match storage {
         Ok(Ok(parts)) => text.push_str(&encode(&of_storage(&parts))),
         Ok(Err(problem)) => warn!("/metrics omits the queue's storage: {problem}"),
-        Err(_) => warn!("/metrics omits the queue's storage: timed out after {LIMIT:?}"),
+        Err(_) => warn!("/metrics omits the queue's storage: timed out after {CHECK_TIMEOUT:?}"),
     }
     text
 }

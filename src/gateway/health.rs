@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::warn;
 
 /// How long the queue and the store may take to respond.
-const LIMIT: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The health of the process.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -33,7 +33,8 @@ pub(super) async fn alive() -> Json<Condition> {
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "operation",
     responses((status = 200, description = "The queue and the store respond", body = Condition)))]
 pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Condition>, Reject> {
-    let (queue, store) = tokio::join!(answers("queue", state.queue.ping()), answers("store", state.store.ping()));
+    let (queue, store) =
+        tokio::join!(is_reachable("queue", state.queue.ping()), is_reachable("store", state.store.ping()));
     let away: Vec<&str> =
         [(queue, "queue"), (store, "store")].into_iter().filter(|(up, _)| !up).map(|(_, name)| name).collect();
     if away.is_empty() {
@@ -44,15 +45,15 @@ pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Cond
     Err(Reject::unavailable("not_ready", message, hint))
 }
 
-async fn answers<E: Display>(name: &str, ping: impl Future<Output = Result<(), E>>) -> bool {
-    match tokio::time::timeout(LIMIT, ping).await {
+async fn is_reachable<E: Display>(name: &str, ping: impl Future<Output = Result<(), E>>) -> bool {
+    match tokio::time::timeout(CHECK_TIMEOUT, ping).await {
         Ok(Ok(())) => true,
         Ok(Err(problem)) => {
             warn!("the {name} is unreachable: {problem}");
             false
         }
         Err(_) => {
-            warn!("the {name} is unreachable: timed out after {LIMIT:?}");
+            warn!("the {name} is unreachable: timed out after {CHECK_TIMEOUT:?}");
             false
         }
     }

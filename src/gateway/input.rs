@@ -73,7 +73,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
 
 async fn read<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Reject> {
     Bytes::from_request(request, state).await.map_err(|problem| match problem.status() {
-        _ if let Some(slow) = TooSlow::behind(&problem) => {
+        _ if let Some(slow) = TooSlow::find_in(&problem) => {
             Reject::new(StatusCode::REQUEST_TIMEOUT, "slow_body", slow.to_string(), "send the body without pauses")
         }
         StatusCode::PAYLOAD_TOO_LARGE => Reject::too_large(format!("the body has more than {MAX_BODY} bytes")),

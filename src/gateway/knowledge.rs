@@ -25,7 +25,7 @@ pub(super) struct HitList {
 /// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Whose {
+pub(super) struct AgentFilter {
     /// Only texts of this agent.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
@@ -35,7 +35,7 @@ pub(super) struct Whose {
 /// A search.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Asked {
+pub(super) struct SearchParams {
     /// The agent whose texts are searched.
     #[param(value_type = Id)]
     agent_id: String,
@@ -65,21 +65,21 @@ impl Effect {
 }
 
 /// Lists the stored texts, ordered by agent and name.
-#[utoipa::path(get, path = "/api/v1/knowledge", operation_id = "list_knowledge", tag = "agents", params(Whose),
+#[utoipa::path(get, path = "/api/v1/knowledge", operation_id = "list_knowledge", tag = "agents", params(AgentFilter),
     responses((status = 200, description = "The texts, without their content", body = SourceList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
-    Filter(whose): Filter<Whose>,
+    Filter(whose): Filter<AgentFilter>,
 ) -> Result<Json<SourceList>, Reject> {
     Ok(Json(SourceList { sources: sources(state.store.as_ref(), whose.agent_id.as_deref()).await? }))
 }
 
 /// Searches an agent's texts in the same way as a reply does.
-#[utoipa::path(get, path = "/api/v1/knowledge/search", operation_id = "search_knowledge", tag = "agents", params(Asked),
+#[utoipa::path(get, path = "/api/v1/knowledge/search", operation_id = "search_knowledge", tag = "agents", params(SearchParams),
     responses((status = 200, description = "The passages, best first", body = HitList)))]
 pub(super) async fn find(
     State(state): State<GatewayState>,
-    Filter(asked): Filter<Asked>,
+    Filter(asked): Filter<SearchParams>,
 ) -> Result<Json<HitList>, Reject> {
     let places = (state.store.as_ref(), &state.knowledge);
     Ok(Json(HitList { hits: search(places, &asked.agent_id, &asked.query, asked.limit).await? }))

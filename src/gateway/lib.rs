@@ -7,10 +7,11 @@
 //! 3. `auth` checks the bearer token.
 //! 4. `input` reads path, query and body.
 //! 5. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
-//!    publish jobs. `sessions`, [`timers`], `agents`, [`models`], [`knowledge`], [`workflows`], [`runs`], [`letters`]
-//!    and `processes` read and write the store. `health`, `doctor` and `metrics` report how the deployment works.
-//! 6. `events` and `run_stream` respond with server-sent events: `feed` resumes after losses of the queue, `run_feed`
-//!    selects the events of one run.
+//!    publish jobs. `sessions`, [`timers`], `agents`, [`models`], [`knowledge`], [`workflows`], [`runs`],
+//!    [`dead_letters`] and `processes` read and write the store. `health`, `doctor` and `metrics` report how the
+//!    deployment works.
+//! 6. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
+//!    `run_events` selects the events of one run.
 //!
 //! Every error response is a [`Reject`], and every route is described in `openapi`.
 
@@ -18,14 +19,14 @@ mod agents;
 mod auth;
 mod control;
 mod cors;
+pub mod dead_letters;
 mod doctor;
+mod event_stream;
 mod events;
 pub mod exposition;
-mod feed;
 mod health;
 mod input;
 pub mod knowledge;
-pub mod letters;
 mod limits;
 mod messages;
 mod metrics;
@@ -33,7 +34,7 @@ pub mod models;
 mod openapi;
 mod processes;
 pub mod reject;
-mod run_feed;
+mod run_events;
 mod run_stream;
 pub mod runs;
 mod serve;
@@ -46,18 +47,18 @@ pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 
-use auth::Tokens;
+use auth::BearerTokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post, put};
 use axum::{Extension, Router};
 use base::config::Settings;
 use cors::Origins;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
-use limits::Streams;
+use limits::StreamSlots;
 use openapi::{Document, Routes};
 use std::sync::Arc;
 use storage::queue::Queue;
@@ -77,15 +78,15 @@ pub struct GatewayState {
     /// The settings.
     pub settings: Arc<Settings>,
     /// The names that an agent may use: models, flows, functions, secrets.
-    known: Arc<Known>,
+    known: Arc<KnownNames>,
     /// The flows that workflows may name, besides agents and other workflows.
     flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
-    tokens: Tokens,
+    tokens: BearerTokens,
     cors: Origins,
     knowledge: Library,
     limits: Limits,
-    streams: Streams,
+    streams: StreamSlots,
     stop: CancellationToken,
     /// Whether sessions are shown with their lease.
     leases: bool,
@@ -94,11 +95,11 @@ pub struct GatewayState {
 impl GatewayState {
     /// The state of a gateway on `queue` and `store`.
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
-        let tokens = Tokens::new(&settings.gateway.tokens);
-        let known = Arc::new(Known::new(&settings, Flows::builtin().ids()));
+        let tokens = BearerTokens::new(&settings.gateway.tokens);
+        let known = Arc::new(KnownNames::new(&settings, Flows::builtin().ids()));
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
-        let (streams, stop) = (Streams::new(&limits), CancellationToken::new());
+        let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         Self {
             queue,
@@ -119,11 +120,11 @@ impl GatewayState {
 
     /// Replaces the limits that come from the settings.
     pub fn with_limits(self, limits: Limits) -> Self {
-        Self { limits, streams: Streams::new(&limits), ..self }
+        Self { limits, streams: StreamSlots::new(&limits), ..self }
     }
 
     /// Replaces the names that agents may use, for a program with its own flows, functions or models.
-    pub fn with_known(self, known: Known) -> Self {
+    pub fn with_known(self, known: KnownNames) -> Self {
         Self { known: Arc::new(known), ..self }
     }
 
@@ -207,9 +208,9 @@ fn api_routes() -> Routes {
         .add::<control::__path_reply>(post(control::reply))
         .add::<control::__path_cancel_timers>(post(control::cancel_timers))
         .add::<timers::__path_list>(get(timers::list))
-        .add::<letters::__path_get_all>(get(letters::get_all))
-        .add::<letters::__path_get_one>(get(letters::get_one))
-        .add::<letters::__path_post_replay>(post(letters::post_replay))
+        .add::<dead_letters::__path_get_all>(get(dead_letters::get_all))
+        .add::<dead_letters::__path_get_one>(get(dead_letters::get_one))
+        .add::<dead_letters::__path_post_replay>(post(dead_letters::post_replay))
         .add::<doctor::__path_examine>(get(doctor::examine))
         .add::<processes::__path_list>(get(processes::list))
         .add::<agents::__path_list>(get(agents::list))

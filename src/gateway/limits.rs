@@ -45,9 +45,9 @@ impl Limits {
 
 /// Permits for event streams. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Streams(Arc<Semaphore>);
+pub(super) struct StreamSlots(Arc<Semaphore>);
 
-impl Streams {
+impl StreamSlots {
     pub(super) fn new(limits: &Limits) -> Self {
         Self(Arc::new(Semaphore::new(limits.streams.min(Semaphore::MAX_PERMITS))))
     }
@@ -73,7 +73,7 @@ pub(super) struct TooSlow(Duration);
 
 impl TooSlow {
     /// Finds this error among the sources of `error`.
-    pub(super) fn behind(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    pub(super) fn find_in(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref()).copied()
     }
 }

@@ -3,8 +3,8 @@
 
 use super::reject::{Fault, Refusal};
 use super::{
-    GatewayState, agents, control, doctor, health, knowledge, letters, processes, run_stream, runs, sessions, timers,
-    workflows,
+    GatewayState, agents, control, dead_letters, doctor, health, knowledge, processes, run_stream, runs, sessions,
+    timers, workflows,
 };
 use axum::Router;
 use axum::body::Bytes;
@@ -45,10 +45,10 @@ const BEARER: &str = "bearer";
         (name = "operation", description = "Health, metrics, processes and dead letters"),
     ),
     components(schemas(
-        Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::Spoken, control::Order, control::Words, sessions::SessionList,
+        Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::PostedReply, control::CommandDetails, control::HumanReply, sessions::SessionList,
         cmd_sessions::SessionDetails, sessions::TurnList, cmd_sessions::TurnDetails, types::session::Session, agents::AgentList, agents::Applied,
-        cmd_models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, letters::LetterList,
-        cmd_dead_letters::Letter, cmd_dead_letters::Replayed, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
+        cmd_models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, dead_letters::DeadLetterList,
+        cmd_dead_letters::DeadLetterDetails, cmd_dead_letters::ReplayedLetter, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         cmd_knowledge::NewText, cmd_knowledge::StoredSource, cmd_knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
         RunEvent, StoredWorkflow, workflows::WorkflowList, cmd_workflows::Registered, run_stream::RunRequest,
         cmd_runs::StartedRun, runs::RunList, cmd_run_details::RunDetails, runs::Cancellation, runs::Restart,

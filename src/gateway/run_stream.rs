@@ -1,9 +1,9 @@
 //! Starts runs and follows them with server-sent events. From the start on the run is a job on the queue: a client that
 //! leaves does not end it.
 
-use super::feed::{self, Feed, Position};
+use super::event_stream::{self, EventStream, Position};
 use super::input::{Body, Filter, Params};
-use super::run_feed::{self, Told, stream_of};
+use super::run_events::{self, FollowedEvent, stream_of};
 use super::{GatewayState, Reject, events};
 use axum::Json;
 use axum::extract::State;
@@ -47,7 +47,7 @@ pub(super) struct RunRequest {
 /// A run to start, as query parameters.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Asked {
+pub(super) struct RunParams {
     /// The workflow's input. Not needed with a `Last-Event-ID`.
     #[serde(default)]
     query: Option<String>,
@@ -84,13 +84,13 @@ enum Form {
 }
 
 impl Form {
-    fn frame(self, run_id: &str, told: &Told) -> Event {
+    fn frame(self, run_id: &str, told: &FollowedEvent) -> Event {
         let frame = match self {
             Self::Plain => return events::frame(&told.event),
             Self::Named => Event::default().event(told.kind.as_str()),
             Self::Unnamed => Event::default(),
         };
-        frame.id(format!("{run_id}:{}", told.event.seq)).data(feed::data(&told.event.payload))
+        frame.id(format!("{run_id}:{}", told.event.seq)).data(event_stream::data(&told.event.payload))
     }
 
     /// An id without data, sent before the first event. A browser that loses the connection this early reconnects with
@@ -125,7 +125,7 @@ pub(super) async fn post_run(
 #[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow_by_address", tag = "workflows",
     params(
         ("workflow_id" = Id, Path),
-        Asked,
+        RunParams,
         ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that the client has seen: the events of that run after it follow."),
     ),
     responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream"),
@@ -133,17 +133,17 @@ pub(super) async fn post_run(
 pub(super) async fn get_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
-    Filter(asked): Filter<Asked>,
+    Filter(asked): Filter<RunParams>,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     ids::check("workflow_id", &workflow_id)?;
-    if let Some(last) = feed::last_event_id(&headers, asked.last_event_id.as_deref())? {
+    if let Some(last) = event_stream::last_event_id(&headers, asked.last_event_id.as_deref())? {
         return resume(state, &workflow_id, &last).await;
     }
     if state.tokens.is_empty() && is_of_another_site(&headers) {
         return Err(Reject::foreign("sec-fetch-site"));
     }
-    let Asked { query, session_id, user_id, channel, run_id, .. } = asked;
+    let RunParams { query, session_id, user_id, channel, run_id, .. } = asked;
     let missing = || Reject::invalid("invalid_query", "query is missing", "add `?query=…`, percent-encoded");
     let request = RunRequest { query: query.ok_or_else(missing)?, session_id, user_id, channel, run_id };
     start(state, workflow_id, request, Form::Unnamed).await
@@ -165,7 +165,7 @@ pub(super) async fn post_start(
     Params(workflow_id): Params<String>,
     Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
-    let new = request.of(workflow_id);
+    let new = request.into_new_run(workflow_id);
     let started = commands::runs::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
@@ -188,15 +188,15 @@ pub(super) async fn follow(
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     let run = run_details::load(state.store.as_ref(), &run_id).await?;
-    let after = match feed::last_event_id(&headers, position.last_event_id.as_deref())? {
-        Some(id) => id.parse().map_err(|_| feed::no_event_id(&id))?,
+    let after = match event_stream::last_event_id(&headers, position.last_event_id.as_deref())? {
+        Some(id) => id.parse().map_err(|_| event_stream::invalid_event_id(&id))?,
         None => 0,
     };
-    go_on(&state, &run, after, Form::Plain).await
+    continue_run(&state, &run, after, Form::Plain).await
 }
 
 impl RunRequest {
-    fn of(self, workflow_id: String) -> NewRun {
+    fn into_new_run(self, workflow_id: String) -> NewRun {
         let Self { query, session_id, user_id, channel, run_id } = self;
         NewRun { workflow_id, query, session_id, user_id, channel, run_id, ..NewRun::default() }
     }
@@ -208,53 +208,54 @@ async fn start(state: GatewayState, workflow_id: String, request: RunRequest, fo
     if request.run_id.is_some() {
         // Another client may have started this run before, so its stored events are part of the response.
         let session_id = request.session_id.clone();
-        let StartedRun { run_id, .. } = commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
+        let StartedRun { run_id, .. } =
+            commands::runs::start_run(&*queue, &*store, request.into_new_run(workflow_id)).await?;
         let stream = match store.run(&run_id).await? {
             Some(run) => stream_of(&run).to_owned(),
             None => session_id.unwrap_or_else(|| run_id.clone()),
         };
-        let feed = Feed::open(queue, stream, From::After(0)).await?;
-        return Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)));
+        let feed = EventStream::open(queue, stream, From::After(0)).await?;
+        return Ok(event_stream::answer(&state, slot, frames(store, feed, run_id, 0, form)));
     }
-    let run_id = enqueue::fresh_id();
+    let run_id = enqueue::new_id();
     let stream = request.session_id.clone().unwrap_or_else(|| run_id.clone());
     ids::check("session_id", &stream)?;
     // Opened before the run starts, so that no event is missed.
-    let feed = Feed::open(queue.clone(), stream, From::Now).await?;
+    let feed = EventStream::open(queue.clone(), stream, From::Now).await?;
     let request = RunRequest { run_id: Some(run_id.clone()), ..request };
-    commands::runs::start_run(&*queue, &*store, request.of(workflow_id)).await?;
-    Ok(feed::answer(&state, slot, frames(store, feed, run_id, 0, form)))
+    commands::runs::start_run(&*queue, &*store, request.into_new_run(workflow_id)).await?;
+    Ok(event_stream::answer(&state, slot, frames(store, feed, run_id, 0, form)))
 }
 
 /// Continues the run whose event the client has seen last.
 async fn resume(state: GatewayState, workflow_id: &str, last: &str) -> Result<Response, Reject> {
     let parsed = last.rsplit_once(':').and_then(|(run_id, seq)| Some((run_id, seq.parse().ok()?)));
     let hint = "ids of a run's events are `<run_id>:<sequence>`";
-    let (run_id, seq) = parsed.ok_or_else(|| Reject { hint: hint.into(), ..feed::no_event_id(last) })?;
+    let (run_id, seq) = parsed.ok_or_else(|| Reject { hint: hint.into(), ..event_stream::invalid_event_id(last) })?;
     let run = run_details::load(state.store.as_ref(), run_id).await?;
     if run.workflow_id != workflow_id {
         return Err(CommandError::unknown_run(run_id).into());
     }
-    go_on(&state, &run, seq, Form::Unnamed).await
+    continue_run(&state, &run, seq, Form::Unnamed).await
 }
 
-async fn go_on(state: &GatewayState, run: &RunRecord, after: u64, form: Form) -> Result<Response, Reject> {
+async fn continue_run(state: &GatewayState, run: &RunRecord, after: u64, form: Form) -> Result<Response, Reject> {
     let slot = state.streams.take()?;
-    if run.status.has_ended() && run_feed::has_told(state.queue.as_ref(), run, after).await? {
+    if run.status.has_ended() && run_events::has_sent_last(state.queue.as_ref(), run, after).await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let feed = Feed::open(state.queue.clone(), stream_of(run).to_owned(), From::After(after)).await?;
-    Ok(feed::answer(state, slot, frames(state.store.clone(), feed, run.run_id.clone(), after, form)))
+    let feed = EventStream::open(state.queue.clone(), stream_of(run).to_owned(), From::After(after)).await?;
+    Ok(event_stream::answer(state, slot, frames(state.store.clone(), feed, run.run_id.clone(), after, form)))
 }
 
 fn frames(
     store: Arc<dyn Store>,
-    feed: Feed,
+    feed: EventStream,
     run_id: String,
     after: u64,
     form: Form,
 ) -> impl Stream<Item = Event> + Send + 'static {
     let opening = stream::iter(form.opening(&run_id, after));
-    let told = run_feed::follow(feed, store, run_id.clone());
+    let told = run_events::follow(feed, store, run_id.clone());
     opening.chain(told.map(move |told| form.frame(&run_id, &told)))
 }

@@ -5,7 +5,7 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use commands::run_details::{RunDetails, RunSummary, again, details};
+use commands::run_details::{RunDetails, RunSummary, details, rerun_from};
 use commands::runs::StartedRun;
 use commands::sessions::bounded;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub(super) struct RunList {
 /// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct RunFilter {
     /// Only runs of this workflow.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
@@ -59,16 +59,16 @@ pub(super) struct Restart {
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(Which),
+#[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(RunFilter),
     responses((status = 200, description = "The runs", body = RunList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
-    Filter(which): Filter<Which>,
+    Filter(which): Filter<RunFilter>,
 ) -> Result<Json<RunList>, Reject> {
     for (field, id) in [("workflow_id", &which.workflow_id), ("session_id", &which.session_id)] {
         id.iter().try_for_each(|id| ids::check(field, id))?;
     }
-    let Which { workflow_id, status, session_id: origin_session, limit } = which;
+    let RunFilter { workflow_id, status, session_id: origin_session, limit } = which;
     let query = RunQuery { workflow_id, status, origin_session, limit: bounded(limit)?, ..RunQuery::default() };
     let runs = state.store.runs(query).await?;
     Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
@@ -121,6 +121,6 @@ pub(super) async fn restart(
     Body(restart): Body<Restart>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let started = again(queue, store, &run_id, restart.from_stage).await?;
+    let started = rerun_from(queue, store, &run_id, restart.from_stage).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
 }

@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// How long open requests may take after `stop`.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// Interval of the log line about a lack of connections.
-const TOLD: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, for example if no file descriptors remain.
-const PAUSE: Duration = Duration::from_secs(1);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Serves the gateway until `stop`. Then event streams end immediately, and other open requests get a few seconds.
 ///
@@ -52,7 +52,7 @@ async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, sto
     let connections = Tasks::new();
     server.accept(&listener, &connections).await;
     drop(listener);
-    connections.shutdown(GRACE).await;
+    connections.shutdown(SHUTDOWN_GRACE).await;
     // A client that does not read its response must not keep the process alive.
     server.cut.cancel();
 }
@@ -69,13 +69,13 @@ struct Server {
 impl Server {
     /// Accepts connections while slots are free. More connections wait in the kernel's listen queue.
     async fn accept(&self, listener: &TcpListener, connections: &Tasks) {
-        let mut told = None;
+        let mut warned = None;
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 accepted = async {
-                    let slot = self.slot(&mut told).await;
+                    let slot = self.slot(&mut warned).await;
                     (listener.accept().await, slot)
                 } => accepted,
             };
@@ -93,16 +93,17 @@ impl Server {
                 (Err(error), _) if is_of_the_peer(&error) => {}
                 (Err(error), _) => {
                     warn!("cannot accept a connection, retrying: {error}");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
                 (Ok(_), None) => return,
             }
         }
     }
 
-    async fn slot(&self, told: &mut Option<Instant>) -> Option<OwnedSemaphorePermit> {
-        if self.slots.available_permits() == 0 && told.is_none_or(|told: Instant| told.elapsed() > TOLD) {
-            *told = Some(Instant::now());
+    async fn slot(&self, warned: &mut Option<Instant>) -> Option<OwnedSemaphorePermit> {
+        if self.slots.available_permits() == 0 && warned.is_none_or(|warned: Instant| warned.elapsed() > WARN_INTERVAL)
+        {
+            *warned = Some(Instant::now());
             warn!(
                 "all {} connections are in use (`gateway.max_connections`); new ones wait until one closes",
                 self.limits.connections

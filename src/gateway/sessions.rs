@@ -5,7 +5,7 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::error::CommandError;
-use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, shown};
+use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, public_view};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::records::SessionQuery;
@@ -14,7 +14,7 @@ use types::session::{Kind, Session, Status};
 use types::turn::TurnRecord;
 
 /// How long `show` waits for the queue before it omits `has_jobs`.
-const QUEUE_LIMIT: Duration = Duration::from_secs(1);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sessions, last changed first.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -31,7 +31,7 @@ pub(super) struct TurnList {
 /// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct SessionFilter {
     /// Only sessions in this status.
     #[serde(default)]
     status: Option<Status>,
@@ -46,11 +46,11 @@ pub(super) struct Which {
 }
 
 /// Lists sessions, last changed first.
-#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(Which),
+#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(SessionFilter),
     responses((status = 200, description = "The sessions", body = SessionList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
-    Filter(which): Filter<Which>,
+    Filter(which): Filter<SessionFilter>,
 ) -> Result<Json<SessionList>, Reject> {
     if let Some(agent_id) = &which.agent_id {
         ids::check("agent_id", agent_id)?;
@@ -70,17 +70,17 @@ pub(super) async fn show(
     Params(session_id): Params<String>,
 ) -> Result<Json<SessionDetails>, Reject> {
     let session = load(&state, &session_id).await?;
-    let asked = tokio::time::timeout(QUEUE_LIMIT, has_jobs(state.queue.as_ref(), &session)).await;
+    let asked = tokio::time::timeout(QUEUE_TIMEOUT, has_jobs(state.queue.as_ref(), &session)).await;
     let has_jobs = asked.ok().and_then(Result::ok);
     let lease = session.lease.clone().filter(|_| state.leases);
-    let session = Session { lease, ..shown(session) };
+    let session = Session { lease, ..public_view(session) };
     Ok(Json(SessionDetails { session, has_jobs }))
 }
 
 /// Length of a listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct HowMany {
+pub(super) struct LimitParam {
     /// The highest number of entries; 50 by default.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(default)]
@@ -91,11 +91,11 @@ pub(super) struct HowMany {
 ///
 /// A turn is listed after its commit.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns", operation_id = "list_turns", tag = "sessions",
-    params(("session_id" = Id, Path), HowMany), responses((status = 200, description = "The turns", body = TurnList)))]
+    params(("session_id" = Id, Path), LimitParam), responses((status = 200, description = "The turns", body = TurnList)))]
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-    Filter(many): Filter<HowMany>,
+    Filter(many): Filter<LimitParam>,
 ) -> Result<Json<TurnList>, Reject> {
     let limit = bounded(many.limit)?;
     load(&state, &session_id).await?;

@@ -18,7 +18,7 @@ pub(super) struct TimerList {
 /// Filter of the listing.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct TimerFilter {
     /// Only timers of this session.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
@@ -30,11 +30,11 @@ pub(super) struct Which {
 }
 
 /// Lists pending timers, next due first.
-#[utoipa::path(get, path = "/api/v1/timers", operation_id = "list_timers", tag = "sessions", params(Which),
+#[utoipa::path(get, path = "/api/v1/timers", operation_id = "list_timers", tag = "sessions", params(TimerFilter),
     responses((status = 200, description = "The timers", body = TimerList)))]
 pub(super) async fn list(
     State(state): State<GatewayState>,
-    Filter(which): Filter<Which>,
+    Filter(which): Filter<TimerFilter>,
 ) -> Result<Json<TimerList>, Reject> {
     let timers = pending(state.store.as_ref(), which.session_id.as_deref(), bounded(which.limit)?).await?;
     Ok(Json(TimerList { timers }))

@@ -6,7 +6,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
-use base::telemetry::otlp::PROBES;
+use base::telemetry::otlp::PROBE_TARGET;
 use base::telemetry::{TraceContext, trace_context};
 use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info_span};
@@ -29,8 +29,8 @@ pub(super) async fn request_id(request: Request, next: Next) -> Response {
     }
     .instrument(span.clone())
     .await;
-    trace_context::name(&span, || format!("{method} {}", route.as_ref().map_or("none", MatchedPath::as_str)));
-    trace_context::answered(&span, response.status().as_u16());
+    trace_context::set_name(&span, || format!("{method} {}", route.as_ref().map_or("none", MatchedPath::as_str)));
+    trace_context::record_status(&span, response.status().as_u16());
     metrics::count(&method, route.as_ref(), response.status());
     response.headers_mut().insert(HEADER, id);
     response
@@ -52,10 +52,10 @@ fn span_of(request: &Request, id: &HeaderValue) -> Span {
         };
     }
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
-        return span!(PROBES);
+        return span!(PROBE_TARGET);
     }
     let span = span!(module_path!());
-    if let Some(trace) = TraceContext::of_request(request.headers()) {
+    if let Some(trace) = TraceContext::from_request(request.headers()) {
         trace.adopt(&span);
     }
     span

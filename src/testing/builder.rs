@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::duration;
 
 /// How long a test waits for the end of a turn by default.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Builds an [`Engine`].
 pub struct EngineBuilder {
@@ -38,7 +38,7 @@ impl EngineBuilder {
             functions: BTreeSet::new(),
             script: None,
             timers_after: None,
-            patience: PATIENCE,
+            patience: TURN_TIMEOUT,
         }
     }
 

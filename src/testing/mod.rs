@@ -62,7 +62,7 @@ use types::session::Session;
 use types::step::StepRecord;
 
 /// How many of the latest turns to search for a timer that has fired.
-const TURNS: usize = 100;
+const MAX_TURNS: usize = 100;
 
 /// An engine in memory for one test. It stops when it is dropped.
 pub struct Engine {
@@ -118,7 +118,7 @@ impl Engine {
     async fn timer_job(&self, session_id: &str, name: &str) -> String {
         let session = self.session(session_id).await;
         let Some(timer) = session.timers.iter().find(|timer| timer.name == name) else {
-            let turns = self.engine.store().turns(session_id, TURNS).await.unwrap_or_default();
+            let turns = self.engine.store().turns(session_id, MAX_TURNS).await.unwrap_or_default();
             let fires = |job: &Job| matches!(&job.body, JobBody::Timer { name: fired, .. } if fired == name);
             let is_new = |turn_id: &str| !self.fired.contains(&(session_id.to_owned(), turn_id.to_owned()));
             if let Some(turn) = turns.into_iter().find(|turn| fires(&turn.job) && is_new(&turn.turn_id)) {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 const BOOKKEEPING: &[&str] = &["updated_at"];
 
 /// The largest power of two up to which a double represents every integer exactly.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Formats `value` as canonical JSON.
 pub fn to_string(value: &Value) -> String {
@@ -62,7 +62,7 @@ fn write(value: &Value, without: &[&str], text: &mut String) {
 
 fn write_number(number: &Number, text: &mut String) {
     let _ = match number.as_f64().filter(|_| number.is_f64()) {
-        Some(float) if float.fract() == 0.0 && float.abs() <= EXACT => write!(text, "{}", float as i64),
+        Some(float) if float.fract() == 0.0 && float.abs() <= MAX_EXACT_INTEGER => write!(text, "{}", float as i64),
         _ => write!(text, "{number}"),
     };
 }

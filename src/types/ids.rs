@@ -57,16 +57,16 @@ fn takes_dots(field: &str) -> bool {
 
 /// The id of a turn whose job repeats the `id` of an earlier job that the session no longer remembers: `id` followed by
 /// `@` and the time at which the stream stored the job.
-pub fn again(id: &str, at: Timestamp) -> String {
+pub fn repeated_id(id: &str, at: Timestamp) -> String {
     let ending = format!("@{}", at.as_millis());
     let kept = id.floor_char_boundary(MAX_BYTES.saturating_sub(ending.len()));
     format!("{}{ending}", &id[..kept])
 }
 
-/// True if [`again`] made `turn_id` from `id`.
-pub fn is_again(turn_id: &str, id: &str) -> bool {
+/// True if [`repeated_id`] made `turn_id` from `id`.
+pub fn is_repeated_id(turn_id: &str, id: &str) -> bool {
     let since = turn_id.rsplit_once('@').and_then(|(_, at)| at.parse().ok());
-    since.is_some_and(|at| again(id, Timestamp::from_millis(at)) == turn_id)
+    since.is_some_and(|at| repeated_id(id, Timestamp::from_millis(at)) == turn_id)
 }
 
 fn is_illegal(c: char) -> bool {
@@ -133,10 +133,15 @@ mod tests {
             }
         }
         let at = Timestamp::from_millis(1_767_322_984_005);
-        assert_eq!(again("m-1", at), "m-1@1767322984005");
+        assert_eq!(repeated_id("m-1", at), "m-1@1767322984005");
         assert!(
-            is_again("m-1@1767322984005", "m-1") && !is_again("m-1", "m-1") && !is_again("m-2@1767322984005", "m-1")
+            is_repeated_id("m-1@1767322984005", "m-1")
+                && !is_repeated_id("m-1", "m-1")
+                && !is_repeated_id("m-2@1767322984005", "m-1")
         );
-        assert!(is_legal_job(&again(&"会".repeat(42), at)) && again(&"会".repeat(42), at).ends_with("@1767322984005"));
+        assert!(
+            is_legal_job(&repeated_id(&"会".repeat(42), at))
+                && repeated_id(&"会".repeat(42), at).ends_with("@1767322984005")
+        );
     }
 }

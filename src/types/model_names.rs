@@ -16,7 +16,7 @@ pub struct ModelNames {
 
 impl ModelNames {
     /// Collects the names of a list. Returns `None` if the list is empty.
-    pub fn of(names: impl IntoIterator<Item = impl Into<String>>) -> Option<Self> {
+    pub fn from_names(names: impl IntoIterator<Item = impl Into<String>>) -> Option<Self> {
         let mut names = names.into_iter().map(Into::into);
         Some(Self { first: names.next()?, others: names.collect() })
     }
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for ModelNames {
                     names.push(name);
                 }
                 let empty = || Error::custom("the list is empty; name a model, or remove the field to use `default`");
-                ModelNames::of(names).ok_or_else(empty)
+                ModelNames::from_names(names).ok_or_else(empty)
             }
         }
 
@@ -136,7 +136,7 @@ mod tests {
         }
         let alone: ModelNames = serde_json::from_value(json!(["fast"])).unwrap();
         assert_eq!((json!(alone), alone.place("model", 0)), (json!("fast"), "model".to_owned()));
-        let two = ModelNames::of(["a", "b"]).unwrap();
+        let two = ModelNames::from_names(["a", "b"]).unwrap();
         assert_eq!((two.to_string(), two.place("model", 1)), ("a, b".to_owned(), "model[1]".to_owned()));
     }
 

@@ -18,7 +18,7 @@ pub struct RunFailure {
 impl RunFailure {
     /// Id of the failed stage or branch, as seen from the workflow `id` at `path`. Returns `None` if the workflow
     /// itself failed.
-    pub fn within(&self, path: &str, id: &str) -> Option<&str> {
+    pub fn path_within(&self, path: &str, id: &str) -> Option<&str> {
         let rest = match path {
             // The iterations of an outermost loop have paths that begin with the workflow's id.
             "" => self.path.strip_prefix(id).filter(|rest| rest.starts_with('[')).unwrap_or(&self.path),
@@ -72,7 +72,7 @@ mod tests {
             ("triage[2]", "", Some("triage")),
             ("", "", None),
         ] {
-            assert_eq!(failure(path).within(of, "w"), expected, "{path} in {of}");
+            assert_eq!(failure(path).path_within(of, "w"), expected, "{path} in {of}");
         }
     }
 }

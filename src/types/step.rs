@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 /// Tokens that a model call used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Tokens {
+pub struct TokenUsage {
     /// Tokens of the prompt.
     pub prompt: u64,
     /// Tokens of the answer.
@@ -37,7 +37,7 @@ pub struct StepRecord {
     pub model: Option<String>,
     /// Tokens that the model call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<TokenUsage>,
     /// How many attempts the operation took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,

@@ -5,7 +5,7 @@ use super::event::{Reply, ReplyKind};
 use std::collections::{HashSet, VecDeque};
 
 /// How many finished streams are remembered. Late chunks of a remembered stream are dropped.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_STREAMS: usize = 64;
 
 /// The texts of one session, as built from its replies. Replies must be in stream order; they may start anywhere and
 /// may repeat.
@@ -126,7 +126,7 @@ impl Texts {
         if !self.over.contains(&stream_id) {
             self.over.push_back(stream_id);
         }
-        if self.over.len() > REMEMBERED {
+        if self.over.len() > MAX_REMEMBERED_STREAMS {
             self.over.pop_front();
         }
     }

@@ -19,14 +19,14 @@ pub struct TurnMark {
 
 impl TurnMark {
     /// The largest difference to expect between the clocks of the queue and of the workers.
-    const SKEW: Duration = Duration::from_secs(60);
+    const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
     /// True if the turn handled the message that the stream stored at this time.
     pub fn is_of(&self, at: Timestamp) -> bool {
         match self.queued_at {
             Some(queued_at) => queued_at == at,
             // The record of an earlier version: a turn cannot start before its message is stored.
-            None => self.started_at.plus(Self::SKEW) >= at,
+            None => self.started_at.plus(Self::MAX_CLOCK_SKEW) >= at,
         }
     }
 }

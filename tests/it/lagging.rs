@@ -146,7 +146,7 @@ async fn repeated_merged_turn_reads_all_that_it_covers_from_a_lagging_replica() 
         engine.publish("s1", job_id, text).await;
     }
     // A worker that merged all three messages and died.
-    let stream = engine.queue.stream().await.unwrap().made;
+    let stream = engine.queue.stream().await.unwrap().created_at;
     let begun = Acquire { stream, lease: Duration::ZERO, ..kit::acquire("s1", 1, "dead") };
     let grant = kit::granted(engine.store.acquire(begun).await.unwrap());
     let begin = StepRecord {

@@ -8,7 +8,7 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, decision, plan};
 use crate::support::{backend, eventually};
-use lab::invariants::{self, Evidence, Sent};
+use lab::invariants::{self, AcceptedMessage, Evidence};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,13 +72,13 @@ impl Day {
         serde_json::from_str(&self.done(args).await).unwrap()
     }
 
-    async fn publish(&self, session_id: &str, job_id: &str, agent_id: &str, text: &str) -> Sent {
+    async fn publish(&self, session_id: &str, job_id: &str, agent_id: &str, text: &str) -> AcceptedMessage {
         let job = json!({"type": "user_message", "session_id": session_id, "agent_id": agent_id, "job_id": job_id,
                          "text": text, "user_id": "u1", "channel": "web"});
         let payload: bytes::Bytes = job.to_string().into();
         let publish = Publish { session_id: session_id.into(), msg_id: None, payload: payload.clone() };
         let published = self.engine.queue.publish(publish).await.unwrap();
-        Sent { session_id: session_id.into(), seq: published.seq, payload }
+        AcceptedMessage { session_id: session_id.into(), seq: published.seq, payload }
     }
 
     async fn say(&self, session_id: &str, job_id: &str, text: &str) -> Vec<String> {
@@ -93,7 +93,7 @@ impl Day {
     }
 
     /// Publishes messages to all sessions until the workers are replaced.
-    async fn load(&self, rolled: &AtomicBool) -> Vec<Sent> {
+    async fn load(&self, rolled: &AtomicBool) -> Vec<AcceptedMessage> {
         let mut sent = Vec::new();
         let mut round = 0;
         while round < 3 || !rolled.load(Ordering::SeqCst) {
@@ -130,8 +130,8 @@ impl Day {
     }
 
     /// Checks that every message is answered once and in order, and that every action ran once.
-    async fn nothing_is_lost_or_repeated(&self, sent: Vec<Sent>) {
-        for Sent { session_id, payload, .. } in &sent {
+    async fn nothing_is_lost_or_repeated(&self, sent: Vec<AcceptedMessage>) {
+        for AcceptedMessage { session_id, payload, .. } in &sent {
             let job: Value = serde_json::from_slice(payload).unwrap();
             let texts = self.answered(session_id, job["job_id"].as_str().unwrap()).await;
             assert_eq!(texts.last().unwrap(), &format!("{}：好的", job["text"].as_str().unwrap()));

@@ -231,7 +231,7 @@ async fn lane_behind_a_dead_holder_is_taken_when_its_lease_is_over() {
         let held = Acquire {
             session_id: "s1".into(),
             seq: 1_000_000,
-            stream: engine.queue.stream().await.unwrap().made,
+            stream: engine.queue.stream().await.unwrap().created_at,
             rewind: None,
             job_id: "dead".into(),
             owner: "dead".into(),

@@ -79,7 +79,7 @@ async fn job_id_that_the_session_has_forgotten_begins_a_turn_of_its_own(backend:
         eventually(DEADLINE, "the turn is over", || async { engine.session("s1").await.has_handled("m-1") }).await;
     }
     let second = second(&engine).await;
-    assert!(ids::is_again(&second.turn_id, "m-1") && ids::is_legal(&second.turn_id));
+    assert!(ids::is_repeated_id(&second.turn_id, "m-1") && ids::is_legal(&second.turn_id));
     assert_eq!(second.outcome, Outcome::Answered);
     let keys = keys(&engine);
     assert_eq!(keys.len(), 3);

@@ -15,7 +15,7 @@ use async_nats::jetstream;
 use base::config::Settings;
 use cluster::nats::NatsQueue;
 use commands::doctor::{self, Level};
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ async fn messages_to_a_stream_that_was_made_again_are_answered_in_order() {
     assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "3!", "4!", "5!", "6!"]);
     let after = engine.session("s1").await;
     assert_eq!((after.last_seq, after.pending_seq), (3, 3));
-    assert!(after.stream > before.stream && after.stream == Some(other.stream().await.unwrap().made));
+    assert!(after.stream > before.stream && after.stream == Some(other.stream().await.unwrap().created_at));
     // A new session, and one with sequences of the new stream.
     engine.say("s2", "m-1", "a").await;
     engine.say("s1", "m-7", "7").await;
@@ -123,7 +123,7 @@ async fn timers_and_commands_reach_a_session_of_the_former_stream() {
         engine.said("s1").await.iter().any(|(kind, _)| *kind == ReplyKind::Timer)
     })
     .await;
-    assert_eq!(engine.session("s1").await.stream, Some(other.stream().await.unwrap().made));
+    assert_eq!(engine.session("s1").await.stream, Some(other.stream().await.unwrap().created_at));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,7 +175,7 @@ async fn a_holder_goes_on_in_no_other_stream_than_the_one_it_began_in() {
     eventually(DEADLINE, "the turn is in flight", || async { engine.model.asked().len() > asked }).await;
     // Another worker was woken for a third message, which is deleted with the stream. The holder must look for more
     // messages.
-    let stream = engine.queue.stream().await.unwrap().made;
+    let stream = engine.queue.stream().await.unwrap().created_at;
     let wish = Acquire { stream, ..kit::acquire("s1", 3, "w2") };
     assert!(matches!(engine.store.acquire(wish).await.unwrap(), Acquired::Busy(_)));
     let other = make_again(&engine).await;
@@ -245,7 +245,7 @@ async fn a_process_that_kept_its_consumer_sees_by_its_deliveries_that_the_stream
         publish(&other, "s", json!({})).await;
     }
     // The other process creates the consumer. The first process cannot distinguish it from the one that it knows.
-    let made = other.stream().await.unwrap().made;
+    let made = other.stream().await.unwrap().created_at;
     assert_eq!(pulled(&other).await.message.stream, made);
     assert_eq!(pulled(&queue).await.message.stream, made);
 }
@@ -293,7 +293,7 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     nats.restart();
     eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
     assert_eq!(engine.queue.stream().await.unwrap().last_seq, 1, "messages after the backup are lost");
-    let known = Known::new(&engine.settings, engine.flows.ids());
+    let known = KnownNames::new(&engine.settings, engine.flows.ids());
     let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), (&engine.settings, &known));
     let found = found.await.into_iter().find(|finding| finding.place == "sequences").unwrap();
     assert!(found.level == Level::Problem && found.what.contains("has lost its last messages"), "{found:?}");

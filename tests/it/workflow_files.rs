@@ -2,8 +2,8 @@
 
 use definitions::workflow::builder::{Pipeline, Stage};
 use definitions::workflow::fields::FIELDS;
-use definitions::workflow::known::KnownRunnables;
 use definitions::workflow::read;
+use definitions::workflow::runnable_registry::RunnableRegistry;
 use definitions::workflow::schema::SCHEMA;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn schema() -> Value {
 #[test]
 fn the_files_are_those_that_are_compiled_in_and_fit_the_schema() {
     let files = read::read_paths(&[project("workflows")]);
-    let hash = |(_, workflow): &read::Loaded| workflow.as_ref().unwrap().hash.clone();
+    let hash = |(_, workflow): &read::LoadedWorkflow| workflow.as_ref().unwrap().hash.clone();
     assert_eq!(files.iter().map(hash).collect::<Vec<_>>(), read::builtin().iter().map(hash).collect::<Vec<_>>());
     let schema = jsonschema::validator_for(&schema()).unwrap();
     for (path, workflow) in files {
@@ -124,7 +124,7 @@ fn the_page_says_what_the_checks_say() {
     let docs = std::fs::read_to_string(project("docs/workflows.md")).unwrap();
     let begin = docs.find("```yaml\n").unwrap() + "```yaml\n".len();
     let example = &docs[begin..begin + docs[begin..].find("```").unwrap()];
-    let known = KnownRunnables::default().with_builtin();
+    let known = RunnableRegistry::default().with_builtin();
     let (_, warnings) = known.check(read::text(Path::new("w.yaml"), example).unwrap()).unwrap();
     assert_eq!(warnings, []);
     for (_, workflow) in read::builtin() {

@@ -15,7 +15,7 @@ pub(super) fn check(
     env: &Environment,
     client_only: bool,
 ) -> Vec<Problem> {
-    let mut check = Check { origins, problems: Vec::new() };
+    let mut check = SettingsChecker { origins, problems: Vec::new() };
     check.names(settings);
     check.addresses(settings, env, client_only);
     check.hosts(&settings.http.allow_private);
@@ -30,15 +30,15 @@ pub(super) fn check(
 }
 
 /// Fields of a request that the engine writes and `extra` must not change.
-const OF_THE_ENGINE: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
+const ENGINE_FIELDS: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
 
-struct Check<'a> {
+struct SettingsChecker<'a> {
     origins: &'a BTreeMap<String, Origin>,
     problems: Vec<Problem>,
 }
 
-impl Check<'_> {
-    fn say(&mut self, key: &str, found: impl Into<String>, remedy: impl Into<String>) {
+impl SettingsChecker<'_> {
+    fn report(&mut self, key: &str, found: impl Into<String>, remedy: impl Into<String>) {
         // A missing value has its origin in the defaults; naming them would not help.
         let origin = self.origins.get(key).filter(|origin| **origin != Origin::Default).cloned();
         self.problems.push(Problem { key: key.into(), origin, found: found.into(), remedy: remedy.into() });
@@ -48,12 +48,12 @@ impl Check<'_> {
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if settings.namespace.is_empty() || !settings.namespace.chars().all(legal) {
             let found = format!("found `{}`", settings.namespace);
-            self.say("namespace", found, "allowed are the letters A-Z and a-z, digits, `_` and `-`, at least one");
+            self.report("namespace", found, "allowed are the letters A-Z and a-z, digits, `_` and `-`, at least one");
         }
         let database = &settings.mongodb.database;
         if database.is_empty() || database.len() > 63 || database.contains(['/', '\\', '.', ' ', '"', '$', '\0']) {
             let found = format!("found `{database}`");
-            self.say(
+            self.report(
                 "mongodb.database",
                 found,
                 r#"allowed are 1 to 63 bytes without `/`, `\`, `.`, `"`, `$` or spaces"#,
@@ -67,13 +67,13 @@ impl Check<'_> {
         }
         // A command that talks to a gateway needs no password for NATS. One that connects to NATS fails when it
         // connects.
-        let problems = NatsAccess::of(&settings.nats, env).err().unwrap_or_default();
+        let problems = NatsAccess::from_settings(&settings.nats, env).err().unwrap_or_default();
         for problem in problems.into_iter().filter(|problem| !(client_only && problem.of_environment)) {
-            self.say(problem.key, problem.found, problem.remedy);
+            self.report(problem.key, problem.found, problem.remedy);
         }
         let uri = &settings.mongodb.uri;
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
-            self.say("mongodb.uri", "is not an address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+            self.report("mongodb.uri", "is not an address of MongoDB", "write it as mongodb://127.0.0.1:27017");
         }
     }
 
@@ -85,10 +85,10 @@ impl Check<'_> {
             let found = format!("found `{}`", super::secrets::masked_address(endpoint));
             let remedy =
                 "allowed is the http or https address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`";
-            self.say("telemetry.otlp_endpoint", found, remedy);
+            self.report("telemetry.otlp_endpoint", found, remedy);
         }
         if telemetry.service_name.trim().is_empty() {
-            self.say("telemetry.service_name", "is empty", "give it a name, such as `turnwheel`, or remove it");
+            self.report("telemetry.service_name", "is empty", "give it a name, such as `turnwheel`, or remove it");
         }
     }
 
@@ -104,7 +104,7 @@ impl Check<'_> {
             };
             if !legal {
                 let remedy = "allowed are hosts (`desk.internal`), ranges (`10.0.0.0/8`) and `*` for all";
-                self.say("http.allow_private", format!("found `{host}`"), remedy);
+                self.report("http.allow_private", format!("found `{host}`"), remedy);
             }
         }
     }
@@ -116,20 +116,20 @@ impl Check<'_> {
         let key = |field: &str| format!("models.{name}.{field}");
         if name == "offline" {
             let remedy = "`offline` always means the rule model; give this one another name";
-            self.say(&key("provider"), "found `openai`", remedy);
+            self.report(&key("provider"), "found `openai`", remedy);
         }
         if model.model.trim().is_empty() {
-            self.say(&key("model"), "is missing", "write the model's name at its server, such as `deepseek-chat`");
+            self.report(&key("model"), "is missing", "write the model's name at its server, such as `deepseek-chat`");
         }
         if model.base_url.trim().is_empty() {
-            self.say(
+            self.report(
                 &key("base_url"),
                 "is missing",
                 "write the server's address, such as `https://api.example.com/v1`",
             );
         } else if !Url::parse(&model.base_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
             let found = format!("found `{}`", super::secrets::masked_address(&model.base_url));
-            self.say(
+            self.report(
                 &key("base_url"),
                 found,
                 "allowed is an http or https address, such as `https://api.example.com/v1`",
@@ -141,25 +141,25 @@ impl Check<'_> {
             && env.get(variable).is_none()
         {
             let found = format!("names the environment variable `{variable}`, which is not set");
-            self.say(&key("api_key_env"), found, format!("set `{variable}` to the key, or remove `api_key_env`"));
+            self.report(&key("api_key_env"), found, format!("set `{variable}` to the key, or remove `api_key_env`"));
         }
     }
 
     fn fields(&mut self, name: &str, model: &Model) {
         let key = |field: &str| format!("models.{name}.{field}");
-        if let Some(field) = OF_THE_ENGINE.iter().find(|field| model.extra.contains_key(**field)) {
+        if let Some(field) = ENGINE_FIELDS.iter().find(|field| model.extra.contains_key(**field)) {
             let found = format!("holds `{field}`, which the engine writes itself");
-            self.say(&key("extra"), found, format!("remove `{field}`"));
+            self.report(&key("extra"), found, format!("remove `{field}`"));
         }
         if let Some(header) = &model.api_key_header
             && (header.is_empty() || !header.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
         {
             let found = format!("found `{header}`");
-            self.say(&key("api_key_header"), found, "allowed is the name of a header, such as `api-key`");
+            self.report(&key("api_key_header"), found, "allowed is the name of a header, such as `api-key`");
         }
         if model.max_tokens.is_some() && model.max_completion_tokens.is_some() {
             let remedy = "servers accept one of the two: remove the other";
-            self.say(&key("max_completion_tokens"), "is given together with `max_tokens`", remedy);
+            self.report(&key("max_completion_tokens"), "is given together with `max_tokens`", remedy);
         }
     }
 
@@ -170,19 +170,19 @@ impl Check<'_> {
             let legal = Url::parse(origin).is_ok_and(|url| whole(&url) && matches!(url.scheme(), "http" | "https"));
             if !legal {
                 let remedy = "allowed are origins, such as `https://chat.example.com` or `http://localhost:5173`, and `*` for all";
-                self.say("gateway.cors", format!("found `{origin}`"), remedy);
+                self.report("gateway.cors", format!("found `{origin}`"), remedy);
             }
         }
         if open && cors.iter().any(|origin| origin == "*") {
             let found = "found `*`, while `gateway.tokens` is empty: any web page could call the gateway";
-            self.say("gateway.cors", found, "set `gateway.tokens`, or list the origins of your pages");
+            self.report("gateway.cors", found, "set `gateway.tokens`, or list the origins of your pages");
         }
     }
 
     fn listeners(&mut self, settings: &Settings) {
         let gateway = &settings.gateway;
         if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
-            self.say("gateway.tokens", "holds a token that is empty or has spaces", "remove it, or write another");
+            self.report("gateway.tokens", "holds a token that is empty or has spaces", "remove it, or write another");
         }
         let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
         for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
@@ -192,17 +192,17 @@ impl Check<'_> {
                     "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
                     SocketAddr::from(([127, 0, 0, 1], address.port()))
                 );
-                self.say(key, found, remedy);
+                self.report(key, found, remedy);
             }
         }
         self.origins_of_pages(&gateway.cors, gateway.tokens.is_empty());
         if gateway.max_streams >= gateway.max_connections {
             let found = format!("found {}, which leaves no connection for other requests", gateway.max_streams);
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);
-            self.say("gateway.max_streams", found, remedy);
+            self.report("gateway.max_streams", found, remedy);
         }
         if gateway.grpc_listen == Some(gateway.listen) && gateway.listen.port() != 0 {
-            self.say("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
+            self.report("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
         }
     }
 }

@@ -9,7 +9,7 @@ pub struct Environment(BTreeMap<String, String>);
 impl Environment {
     /// Copies the environment of this process. Skips variables that are not UTF-8.
     #[allow(clippy::disallowed_methods, reason = "the only place that reads the environment")]
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()

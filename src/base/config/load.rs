@@ -37,8 +37,8 @@ pub struct Sources {
 
 impl Sources {
     /// The sources of this process.
-    pub fn of_process(file: Option<PathBuf>, overrides: Vec<(String, String)>) -> Self {
-        Self { file, overrides, env: Environment::of_process(), ..Self::default() }
+    pub fn from_process(file: Option<PathBuf>, overrides: Vec<(String, String)>) -> Self {
+        Self { file, overrides, env: Environment::from_process(), ..Self::default() }
     }
 }
 
@@ -117,7 +117,7 @@ pub enum SettingsError {
 
 /// Loaded settings and their origins.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedSettings {
     /// The settings.
     pub settings: Settings,
     /// Where each dotted key came from. Every key of the settings has an entry.
@@ -128,7 +128,7 @@ pub struct Loaded {
     pub env: Environment,
 }
 
-impl Loaded {
+impl LoadedSettings {
     /// True if a file, a variable or a flag set the backend or the address of one of its servers.
     pub fn backend_is_explicit(&self) -> bool {
         ["backend", "nats.url", "mongodb.uri"]
@@ -139,7 +139,7 @@ impl Loaded {
 
 impl Settings {
     /// Loads the settings from all sources. The error lists every problem.
-    pub fn load(sources: &Sources) -> Result<Loaded, SettingsError> {
+    pub fn load(sources: &Sources) -> Result<LoadedSettings, SettingsError> {
         let file = read_file(sources)?;
         let mut layers = Vec::new();
         if let Some((path, dict)) = &file {
@@ -149,7 +149,7 @@ impl Settings {
         for (key, value) in &sources.overrides {
             layers.push(Layer { origin: Origin::Flag, data: nested(&split(key), value) });
         }
-        let mut reading = Reading::of_layers(layers);
+        let mut reading = SettingsReader::from_layers(layers);
         let settings = reading.settings();
         let known: BTreeSet<String> = reading.problems.iter().map(|problem| problem.key.clone()).collect();
         let found = check::check(&settings, &reading.origins, &sources.env, sources.client_only);
@@ -159,7 +159,7 @@ impl Settings {
             return Err(SettingsError::Invalid(reading.problems));
         }
         let file = file.map(|(path, _)| path);
-        Ok(Loaded { settings, origins: reading.origins, file, env: sources.env.clone() })
+        Ok(LoadedSettings { settings, origins: reading.origins, file, env: sources.env.clone() })
     }
 }
 
@@ -273,7 +273,7 @@ fn nested(path: &[String], value: &str) -> Dict {
 }
 
 /// The merged layers while they are converted to settings.
-struct Reading {
+struct SettingsReader {
     merged: Figment,
     by_name: BTreeMap<String, Origin>,
     values: Value,
@@ -281,8 +281,8 @@ struct Reading {
     problems: Vec<Problem>,
 }
 
-impl Reading {
-    fn of_layers(layers: Vec<Layer>) -> Self {
+impl SettingsReader {
+    fn from_layers(layers: Vec<Layer>) -> Self {
         let mut by_name = BTreeMap::new();
         let mut merged = Figment::new();
         for layer in layers {

@@ -22,7 +22,7 @@ fn case(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Case {
     Case { directory, sources }
 }
 
-fn load(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Loaded, SettingsError> {
+fn load(toml: &str, env: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<LoadedSettings, SettingsError> {
     let case = case(toml, env, flags);
     Settings::load(&case.sources)
 }

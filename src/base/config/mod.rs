@@ -20,7 +20,7 @@ pub mod secrets;
 pub mod show;
 
 pub use environment::Environment;
-pub use load::{Loaded, Origin, SettingsError, Sources};
+pub use load::{LoadedSettings, Origin, SettingsError, Sources};
 pub use secrets::{SecretError, SecretValues};
 
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ pub struct Settings {
     /// How long data is kept.
     pub retention: Retention,
     /// Metrics of processes without a gateway.
-    pub metrics: Metrics,
+    pub metrics: MetricsSettings,
     /// Limits of one run of a workflow.
     pub workflow: WorkflowLimits,
     /// Token limits of agents whose files set none.
@@ -289,7 +289,7 @@ pub struct Retention {
 /// Metrics of processes without a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricsSettings {
     /// Address at which a worker or scheduler serves `/healthz`, `/readyz` and `/metrics`; none unless given.
     pub listen: Option<SocketAddr>,
 }
@@ -414,7 +414,7 @@ impl Default for Settings {
                 out: Text(Duration::from_secs(86_400)),
                 idle: Text(Duration::from_secs(30 * 86_400)),
             },
-            metrics: Metrics::default(),
+            metrics: MetricsSettings::default(),
             workflow: WorkflowLimits::default(),
             budget: Budget::default(),
             telemetry: Telemetry::default(),

@@ -68,8 +68,8 @@ pub struct NatsProblem {
 impl NatsAccess {
     /// Derives the access from the settings; `env` has the password and the token. The error lists at least one
     /// problem.
-    pub fn of(nats: &Nats, env: &Environment) -> Result<Self, Vec<NatsProblem>> {
-        let mut reading = Reading::default();
+    pub fn from_settings(nats: &Nats, env: &Environment) -> Result<Self, Vec<NatsProblem>> {
+        let mut reading = AccessReader::default();
         reading.addresses(&nats.url);
         reading.settings(nats, env);
         reading.certificates(nats);
@@ -84,7 +84,7 @@ impl NatsAccess {
 }
 
 #[derive(Default)]
-struct Reading {
+struct AccessReader {
     servers: Vec<String>,
     /// True if an address begins with `tls://`.
     encrypted: bool,
@@ -93,7 +93,7 @@ struct Reading {
     problems: Vec<NatsProblem>,
 }
 
-impl Reading {
+impl AccessReader {
     fn problem(&mut self, key: &'static str, found: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(NatsProblem { key, found: found.into(), remedy: remedy.into(), of_environment: false });
     }
@@ -190,13 +190,13 @@ struct Server {
 }
 
 /// Why an entry of `nats.url` is invalid.
-struct Wrong {
+struct InvalidAddress {
     found: String,
     remedy: &'static str,
 }
 
-fn server(entry: &str) -> Result<Server, Wrong> {
-    let wrong = |found: &str, remedy| Wrong { found: found.to_owned(), remedy };
+fn server(entry: &str) -> Result<Server, InvalidAddress> {
+    let wrong = |found: &str, remedy| InvalidAddress { found: found.to_owned(), remedy };
     const FORM: &str = "write each server as nats://host:4222 (or tls://…), with commas between them";
     let text = if entry.contains("://") { entry.to_owned() } else { format!("nats://{entry}") };
     let url = Url::parse(&text).map_err(|error| wrong(&format!("is not an address: {error}"), FORM))?;
@@ -248,7 +248,8 @@ mod tests {
         change(&mut nats);
         let env = [("PASSWORD", "p"), ("TOKEN", "t")].into_iter().collect();
         let line = |problem: &NatsProblem| format!("{}: {}; {}", problem.key, problem.found, problem.remedy);
-        NatsAccess::of(&nats, &env).map_err(|problems| problems.iter().map(line).collect::<Vec<_>>().join("\n"))
+        NatsAccess::from_settings(&nats, &env)
+            .map_err(|problems| problems.iter().map(line).collect::<Vec<_>>().join("\n"))
     }
 
     fn at(url: &str) -> Result<NatsAccess, String> {

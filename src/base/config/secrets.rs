@@ -42,7 +42,7 @@ pub struct SecretValues {
 impl SecretValues {
     /// Reads the secrets that `settings` name from the environment of this process.
     pub fn from_settings(settings: &Settings) -> Self {
-        Self::new(settings, &Environment::of_process())
+        Self::new(settings, &Environment::from_process())
     }
 
     /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, password and token of
@@ -60,7 +60,7 @@ impl SecretValues {
         let addresses =
             addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(&settings.telemetry.otlp_endpoint);
         let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
-        let login = NatsAccess::of(&settings.nats, env).ok().and_then(|access| access.login.secret());
+        let login = NatsAccess::from_settings(&settings.nats, env).ok().and_then(|access| access.login.secret());
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));
         Self { allowed, values, keys, masker }
     }
@@ -127,7 +127,7 @@ fn listed(text: &str) -> Vec<&str> {
 }
 
 fn mask_one(text: &str) -> String {
-    let Address { scheme, user, host, query } = Address::of(text);
+    let Address { scheme, user, host, query } = Address::parse(text);
     let user = match user.map(|user| user.split_once(':')) {
         None => String::new(),
         Some(Some((name, _))) => format!("{name}:{MASK}@"),
@@ -145,7 +145,7 @@ fn mask_one(text: &str) -> String {
 pub fn in_address(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for address in listed(text) {
-        let Address { user, query, .. } = Address::of(address);
+        let Address { user, query, .. } = Address::parse(address);
         found.extend(user.map(|user| user.split_once(':').map_or(user, |(_, password)| password)));
         found.extend(
             query.into_iter().flat_map(|query| query.split('&')).filter_map(secret_parameter).map(|(_, value)| value),
@@ -164,7 +164,7 @@ struct Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    fn of(text: &'a str) -> Self {
+    fn parse(text: &'a str) -> Self {
         let (scheme, rest) = text.find("://").map_or(("", text), |at| text.split_at(at + 3));
         let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(user, host)| (Some(user), host));
         let (host, query) = host.split_once('?').map_or((host, None), |(host, query)| (host, Some(query)));

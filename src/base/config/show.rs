@@ -1,6 +1,6 @@
 //! The output of `turnwheel config`: every setting with its value, secrets masked, and its origin.
 
-use super::load::Loaded;
+use super::load::LoadedSettings;
 use super::schema::{KEYS, Key};
 use super::secrets::masked_address;
 
@@ -24,7 +24,7 @@ pub struct Row {
 }
 
 /// All settings, in the order of [`KEYS`].
-pub fn rows(loaded: &Loaded) -> Vec<Row> {
+pub fn rows(loaded: &LoadedSettings) -> Vec<Row> {
     let values = serde_json::to_value(&loaded.settings).unwrap_or_default();
     let secrets = SecretValues::new(&loaded.settings, &loaded.env);
     let mut rows = Vec::new();
@@ -42,7 +42,7 @@ pub fn rows(loaded: &Loaded) -> Vec<Row> {
     rows
 }
 
-fn models(loaded: &Loaded, secrets: &SecretValues, values: &Value) -> Vec<Row> {
+fn models(loaded: &LoadedSettings, secrets: &SecretValues, values: &Value) -> Vec<Row> {
     let fields: Vec<(&Key, &str)> =
         KEYS.iter().filter_map(|key| Some((key, key.path.strip_prefix("models.*.")?))).collect();
     let mut rows = Vec::new();
@@ -54,7 +54,7 @@ fn models(loaded: &Loaded, secrets: &SecretValues, values: &Value) -> Vec<Row> {
     rows
 }
 
-fn row(loaded: &Loaded, secrets: &SecretValues, key: &Key, name: String, value: &Value) -> Row {
+fn row(loaded: &LoadedSettings, secrets: &SecretValues, key: &Key, name: String, value: &Value) -> Row {
     let origin = loaded.origins.get(&name).map_or_else(|| "default".into(), ToString::to_string);
     let state = |variable: &str| format!("{variable} is {}", if secrets.is_set(variable) { "set" } else { "not set" });
     let note = match (key.path, value) {

@@ -12,8 +12,8 @@ use thiserror::Error;
 use tracing::debug;
 use types::timestamp::Timestamp;
 
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MIN_WAIT: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Why an attempt failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -91,8 +91,8 @@ where
     F: Future<Output = Result<T, Fault>>,
 {
     let waits = ExponentialBuilder::new()
-        .with_min_delay(FIRST_WAIT)
-        .with_max_delay(LONGEST_WAIT)
+        .with_min_delay(MIN_WAIT)
+        .with_max_delay(MAX_WAIT)
         .with_max_times(policy.retries as usize)
         .with_jitter();
     let mut attempts = 0;
@@ -113,7 +113,7 @@ where
 }
 
 /// Limits the duration of one attempt, including connecting, headers and body. A timeout is a transient fault.
-pub async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+pub async fn with_timeout<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     match tokio::time::timeout(limit, attempt).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Fault::transient(format!("no complete answer within {}", types::duration::format(limit)))),

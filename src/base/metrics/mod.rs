@@ -23,13 +23,13 @@ use types::cause::Cause;
 use types::turn::Outcome;
 
 /// Bucket bounds for durations from a millisecond to minutes.
-const SECONDS: &[f64] =
+const SECONDS_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 /// Bucket bounds for the number of items of a command.
-const ITEMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
+const ITEM_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1_024.0, 4_096.0];
 
 /// The reasons for which the sequences of a session are set back.
-const REWINDS: [&str; 2] = ["stream", "tail"];
+const REWIND_CAUSES: [&str; 2] = ["stream", "tail"];
 
 /// The metrics of this process.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
@@ -52,8 +52,8 @@ pub struct Metrics {
     pub lease_losses: IntCounter,
     /// Deliveries of a job after its first one.
     pub redeliveries: IntCounter,
-    /// Sessions whose sequences were set back, by [`REWINDS`].
-    rewinds: [IntCounter; REWINDS.len()],
+    /// Sessions whose sequences were set back, by [`REWIND_CAUSES`].
+    rewinds: [IntCounter; REWIND_CAUSES.len()],
     /// Attempts to open sessions that this version cannot read.
     pub unreadable: IntCounter,
     /// Attempts to open sessions that MongoDB or NATS refused permanently.
@@ -124,7 +124,7 @@ impl Metrics {
                 "turnwheel_redeliveries_total",
                 "Deliveries of a job after its first one.",
             ),
-            rewinds: REWINDS.map(|cause| rewinds.with_label_values(&[cause])),
+            rewinds: REWIND_CAUSES.map(|cause| rewinds.with_label_values(&[cause])),
             unreadable: counter(
                 &registry,
                 "turnwheel_unreadable_total",
@@ -150,7 +150,7 @@ impl Metrics {
             knowledge_searches: ["none", "hit"].map(|outcome| searches.with_label_values(&[outcome])),
             batch_sizes: histograms(
                 &registry,
-                ("turnwheel_store_batch_size", "Items in one command to the store, by command.", ITEMS),
+                ("turnwheel_store_batch_size", "Items in one command to the store, by command.", ITEM_BUCKETS),
                 "command",
             ),
             store_commands: store::StoreCommands::new(&registry),
@@ -183,8 +183,8 @@ impl Metrics {
     }
 
     /// Counts a session whose sequences were set back. An unknown `cause` is ignored.
-    pub fn rewound(&self, cause: &str) {
-        if let Some(place) = REWINDS.iter().position(|known| *known == cause) {
+    pub fn record_rewind(&self, cause: &str) {
+        if let Some(place) = REWIND_CAUSES.iter().position(|known| *known == cause) {
             self.rewinds[place].inc();
         }
     }
@@ -231,17 +231,17 @@ pub fn encode(registry: &Registry) -> String {
 }
 
 /// Increments a gauge while it exists.
-pub struct Counted(&'static IntGauge);
+pub struct GaugeGuard(&'static IntGauge);
 
-impl Counted {
+impl GaugeGuard {
     /// Increments `gauge`. Dropping the result decrements it.
-    pub fn on(gauge: &'static IntGauge) -> Self {
+    pub fn increment(gauge: &'static IntGauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -277,7 +277,7 @@ pub fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
 }
 
 fn seconds(registry: &Registry, name: &str, help: &str) -> Histogram {
-    registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec())))
+    registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS_BUCKETS.to_vec())))
 }
 
 fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), label: &str) -> HistogramVec {
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn what_is_counted_while_it_lives_goes_with_it() {
         let gauge: &'static IntGauge = Box::leak(Box::new(IntGauge::new("g", "g").unwrap()));
-        let (one, two) = (Counted::on(gauge), Counted::on(gauge));
+        let (one, two) = (GaugeGuard::increment(gauge), GaugeGuard::increment(gauge));
         assert_eq!(gauge.get(), 2);
         drop((one, two));
         assert_eq!(gauge.get(), 0);

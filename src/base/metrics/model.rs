@@ -1,6 +1,6 @@
 //! Metrics of model calls. The label `model` is a model's name in the settings.
 
-use super::{SECONDS, counters, histograms, observe};
+use super::{SECONDS_BUCKETS, counters, histograms, observe};
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Families {
             ),
             seconds: histograms(
                 registry,
-                ("turnwheel_model_call_seconds", "Duration of a model call, including its retries.", SECONDS),
+                ("turnwheel_model_call_seconds", "Duration of a model call, including its retries.", SECONDS_BUCKETS),
                 "model",
             ),
             first_chunk: histograms(
@@ -31,7 +31,7 @@ impl Families {
                 (
                     "turnwheel_model_first_chunk_seconds",
                     "Time from a model call to the first chunk of its streamed answer.",
-                    SECONDS,
+                    SECONDS_BUCKETS,
                 ),
                 "model",
             ),
@@ -58,7 +58,7 @@ pub struct ModelMetrics {
 
 impl ModelMetrics {
     /// The metrics of the model with this name.
-    pub fn of(name: &str) -> Self {
+    pub fn for_model(name: &str) -> Self {
         let families = &super::metrics().models;
         let calls = |outcome: &str| families.calls.with_label_values(&[name, outcome]);
         let tokens = |kind: &str| families.tokens.with_label_values(&[name, kind]);
@@ -74,12 +74,12 @@ impl ModelMetrics {
     }
 
     /// Records the time to the first chunk of a streamed answer.
-    pub fn first_chunk(&self, took: Duration) {
+    pub fn record_first_chunk(&self, took: Duration) {
         observe(&self.first_chunk, took);
     }
 
     /// Records an answered call, with the tokens of the prompt and of the answer.
-    pub fn answered(&self, took: Duration, (prompt, completion): (u64, u64)) {
+    pub fn record_answer(&self, took: Duration, (prompt, completion): (u64, u64)) {
         observe(&self.seconds, took);
         self.answered.inc();
         self.prompt.inc_by(prompt);
@@ -87,13 +87,13 @@ impl ModelMetrics {
     }
 
     /// Records a call that failed because the model was unavailable.
-    pub fn unavailable(&self, took: Duration) {
+    pub fn record_unavailable(&self, took: Duration) {
         observe(&self.seconds, took);
         self.unavailable.inc();
     }
 
     /// Records a call that the model refused.
-    pub fn refused(&self, took: Duration) {
+    pub fn record_refusal(&self, took: Duration) {
         observe(&self.seconds, took);
         self.refused.inc();
     }

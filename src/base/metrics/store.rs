@@ -26,7 +26,7 @@ impl StoreCommands {
     }
 
     /// Counts a command as sent. Dropping the result records its duration.
-    pub fn begin(&self) -> InFlight<'_> {
+    pub fn start(&self) -> InFlight<'_> {
         let mut in_flight = self.lock();
         in_flight.0 += 1;
         let begun = (Instant::now(), in_flight.0);
@@ -59,7 +59,7 @@ mod tests {
     fn the_oldest_command_counts_until_it_ends() {
         let commands = StoreCommands::new(&Registry::new());
         assert_eq!(commands.oldest(), Duration::ZERO);
-        let (first, second) = (commands.begin(), commands.begin());
+        let (first, second) = (commands.start(), commands.start());
         assert!(commands.oldest() >= second.begun.0.elapsed());
         drop(first);
         assert!(commands.oldest() <= second.begun.0.elapsed());

@@ -24,13 +24,13 @@ use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::registry::LookupSpan;
 
 /// Timeout of one batch of spans.
-const LIMIT: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of the last export when the process stops.
-const LAST: Duration = Duration::from_secs(3);
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most bytes that are read of the collector's response.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// Target of the spans of frequent, uninteresting requests such as health checks. These spans are not exported.
-pub const PROBES: &str = "turnwheel::probe";
+pub const PROBE_TARGET: &str = "turnwheel::probe";
 
 /// Why the exporter could not be started.
 #[derive(Debug, Error)]
@@ -57,7 +57,8 @@ impl Otlp {
     pub fn start(settings: &Telemetry, role: &'static str) -> Result<Option<Self>, OtlpError> {
         let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
         let wrong = |problem: String| OtlpError { endpoint: masked_address(endpoint), problem };
-        let client = http_client::builder().timeout(LIMIT).build().map_err(|error| wrong(error.to_string()))?;
+        let client =
+            http_client::builder().timeout(EXPORT_TIMEOUT).build().map_err(|error| wrong(error.to_string()))?;
         let sender = Sender {
             client,
             runtime: Handle::current(),
@@ -69,7 +70,7 @@ impl Otlp {
             .with_http_client(sender)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(address(endpoint))
-            .with_timeout(LIMIT)
+            .with_timeout(EXPORT_TIMEOUT)
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let resource = Resource::builder()
@@ -93,12 +94,13 @@ impl Otlp {
     {
         let layer = tracing_opentelemetry::layer().with_tracer(self.provider.tracer("turnwheel"));
         let layer = layer.with_location(false).with_threads(false).with_target(false);
-        layer.with_tracked_inactivity(false).with_context_activation(false).with_filter(FilterFn::new(is_told))
+        layer.with_tracked_inactivity(false).with_context_activation(false).with_filter(FilterFn::new(is_exported))
     }
 
     /// Exports the remaining spans, for at most 3 seconds, and stops the exporter.
     pub async fn stop(self) {
-        let stopped = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(LAST)).await;
+        let stopped =
+            tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT)).await;
         if let Ok(Err(problem)) = stopped {
             warn!("could not export the last spans before the stop: {problem}");
         }
@@ -112,12 +114,12 @@ pub fn address(endpoint: &str) -> String {
 }
 
 /// True for spans of the engine: not for spans of its libraries, nor for `lane`, which only adds the lane to log lines.
-fn is_told(metadata: &Metadata<'_>) -> bool {
+fn is_exported(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     metadata.is_span()
         && *metadata.level() <= Level::DEBUG
         && target.starts_with("turnwheel")
-        && target != PROBES
+        && target != PROBE_TARGET
         && metadata.name() != "lane"
 }
 
@@ -137,12 +139,12 @@ impl Sender {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = answer.status();
         *response.headers_mut() = std::mem::take(answer.headers_mut());
-        *response.body_mut() = read_bounded(&mut answer, MAX_ANSWER).await?.0.into();
+        *response.body_mut() = read_bounded(&mut answer, MAX_RESPONSE_BYTES).await?.0.into();
         Ok(response)
     }
 
     /// Logs a failure of the collector once, and its recovery.
-    fn tell(&self, sent: &Result<Response<Bytes>, Fault>) {
+    fn log_outcome(&self, sent: &Result<Response<Bytes>, Fault>) {
         let problem = match sent {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("HTTP {}", response.status())),
@@ -167,7 +169,7 @@ impl HttpClient for Sender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let request = reqwest::Request::try_from(request)?;
         let sent = self.runtime.block_on(self.send(request));
-        self.tell(&sent);
+        self.log_outcome(&sent);
         Ok(sent?)
     }
 }

@@ -22,10 +22,10 @@ pub struct TraceContext(SpanContext);
 impl TraceContext {
     /// The context of the current span; `None` if it is not traced.
     pub fn current() -> Option<Self> {
-        Self::of(&Span::current())
+        Self::from_span(&Span::current())
     }
 
-    fn of(span: &Span) -> Option<Self> {
+    fn from_span(span: &Span) -> Option<Self> {
         let context = span.context();
         let span = context.span();
         let context = span.span_context();
@@ -42,7 +42,7 @@ impl TraceContext {
     }
 
     /// The context that the headers of a request name.
-    pub fn of_request(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_request(headers: &HeaderMap) -> Option<Self> {
         let get = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         Self::parse(get(TRACEPARENT)?, get(TRACESTATE))
     }
@@ -69,7 +69,7 @@ impl TraceContext {
 }
 
 /// Adds the current trace context to the headers of an outgoing request, unless they have one already.
-pub fn pass_on(headers: &mut HeaderMap) {
+pub fn inject_trace(headers: &mut HeaderMap) {
     let Some(trace) = TraceContext::current() else { return };
     if headers.contains_key(TRACEPARENT) {
         return;
@@ -80,7 +80,7 @@ pub fn pass_on(headers: &mut HeaderMap) {
 }
 
 /// Renames a traced span. `name` is not called for other spans.
-pub fn name(span: &Span, name: impl FnOnce() -> String) {
+pub fn set_name(span: &Span, name: impl FnOnce() -> String) {
     let context = span.context();
     if context.span().span_context().is_valid() {
         context.span().update_name(name());
@@ -88,7 +88,7 @@ pub fn name(span: &Span, name: impl FnOnce() -> String) {
 }
 
 /// Records the HTTP status of the response on a traced span. A status of 500 or more marks the span as failed.
-pub fn answered(span: &Span, status: u16) {
+pub fn record_status(span: &Span, status: u16) {
     let context = span.context();
     context.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
     if status >= 500 {
@@ -97,7 +97,7 @@ pub fn answered(span: &Span, status: u16) {
 }
 
 /// Marks a traced span as failed.
-pub fn failed(span: &Span) {
+pub fn record_failure(span: &Span) {
     span.set_status(Status::error(""));
 }
 
@@ -149,7 +149,7 @@ mod tests {
     fn nobody_traces_where_nothing_is_exported() {
         assert_eq!(TraceContext::current(), None);
         let mut headers = HeaderMap::new();
-        pass_on(&mut headers);
+        inject_trace(&mut headers);
         assert!(headers.is_empty());
     }
 }

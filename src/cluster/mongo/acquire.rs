@@ -12,13 +12,13 @@ use super::command::Bulk;
 use super::document::{date, int, literal, millis, raw};
 use super::fence::held_expression;
 use super::lane::{Failure, read_session};
-use super::plain::{fresh, retake};
+use super::update_ops::{new_session, reacquire};
 use bson::raw::cstr;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::lane::{self, Taken};
+use storage::store::lane::{self, AcquireOutcome};
 use storage::store::records::{Acquire, Acquired, Grant, Rewind};
 use storage::store::{Result, StoreError};
 use types::session::{Kind, Session};
@@ -26,36 +26,39 @@ use types::timestamp::Timestamp;
 use types::turn::TurnMark;
 
 /// The minimum time that the session of a run is kept. No run takes this long.
-const LANE_OF_RUN: Duration = Duration::from_secs(7 * 86_400);
+const RUN_SESSION_RETENTION: Duration = Duration::from_secs(7 * 86_400);
 
 /// A request with its index in the group.
-type Placed<'i> = (usize, &'i Acquire);
+type IndexedRequest<'i> = (usize, &'i Acquire);
 
 impl Db {
     pub(super) async fn acquire_all(self, items: Arc<Vec<Acquire>>) -> Result<Vec<Result<Acquired>>> {
         let (mut left, mut others) = (Vec::new(), Vec::new());
         for (index, item) in items.iter().enumerate() {
-            match self.take_left(item) {
+            match self.take_released(item) {
                 Some(session) => left.push(((index, item), session)),
                 None => others.push((index, item)),
             }
         }
         // In parallel with the update that takes the lanes, which takes longer.
-        let forgetful = forgetful(left.iter());
-        let (mut outcomes, taken, marks) =
-            futures::try_join!(self.retake(left), self.take_unknown(others), self.turn_marks(forgetful))?;
+        let with_forgotten_jobs = with_forgotten_jobs(left.iter());
+        let (mut outcomes, taken, marks) = futures::try_join!(
+            self.reacquire(left),
+            self.acquire_uncached(others),
+            self.turn_marks(with_forgotten_jobs)
+        )?;
         note_earlier(&mut outcomes, &marks);
         outcomes.extend(taken);
-        let missed: Vec<Placed<'_>> =
+        let missed: Vec<IndexedRequest<'_>> =
             items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
-        outcomes.extend(self.take_unknown(missed).await?);
+        outcomes.extend(self.acquire_uncached(missed).await?);
         let lost = || Err(StoreError::Unavailable("MongoDB returned no result for this acquisition".into()));
         Ok((0..items.len()).map(|index| outcomes.remove(&index).unwrap_or_else(lost)).collect())
     }
 
     /// The session as it will be after the acquisition, from the cache of released sessions.
-    fn take_left(&self, item: &Acquire) -> Option<Session> {
-        self.taken(self.known.take_left(&item.session_id)?, item)
+    fn take_released(&self, item: &Acquire) -> Option<Session> {
+        self.taken(self.cache.take_released(&item.session_id)?, item)
     }
 
     /// The session as it will be after the acquisition; `None` when a plain update cannot take its lane.
@@ -65,12 +68,12 @@ impl Db {
         }
         let left = session.lease.is_none() && session.turn.is_none();
         let mut taken = || lane::acquire(&mut session, item, self.clock.latest());
-        (left && taken() == Taken::Granted { resumed: false }).then_some(session)
+        (left && taken() == AcquireOutcome::Granted { resumed: false }).then_some(session)
     }
 
     /// Reads the sessions, then takes the lanes that are free, inserts the sessions that do not exist, and lets the
     /// server decide on the others.
-    async fn take_unknown(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+    async fn acquire_uncached(&self, items: Vec<IndexedRequest<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if items.is_empty() {
             return Ok(HashMap::new());
         }
@@ -87,43 +90,47 @@ impl Db {
             }
         }
         let missing = items.iter().filter(|(_, item)| !documents.contains_key(&item.session_id)).copied().collect();
-        let forgetful = forgetful(left.iter());
-        let (mut outcomes, made, marks) =
-            futures::try_join!(self.retake(left), self.make(missing), self.turn_marks(forgetful))?;
+        let with_forgotten_jobs = with_forgotten_jobs(left.iter());
+        let (mut outcomes, made, marks) = futures::try_join!(
+            self.reacquire(left),
+            self.insert_sessions(missing),
+            self.turn_marks(with_forgotten_jobs)
+        )?;
         note_earlier(&mut outcomes, &marks);
         outcomes.extend(made);
         outcomes.extend(unreadable);
         let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
-        outcomes.extend(self.decide(rest).await?);
+        outcomes.extend(self.acquire_by_pipeline(rest).await?);
         Ok(outcomes)
     }
 
     /// Takes the lanes of released sessions by plain updates. Sessions that another process has changed since are
     /// missing in the result.
-    async fn retake(&self, left: Vec<(Placed<'_>, Session)>) -> Result<HashMap<usize, Result<Acquired>>> {
+    async fn reacquire(&self, left: Vec<(IndexedRequest<'_>, Session)>) -> Result<HashMap<usize, Result<Acquired>>> {
         if left.is_empty() {
             return Ok(HashMap::new());
         }
-        let statements = left.iter().map(|(_, session)| retake(session)).collect::<Result<Vec<_>>>()?;
+        let statements = left.iter().map(|(_, session)| reacquire(session)).collect::<Result<Vec<_>>>()?;
         let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
         let sessions = left.into_iter().map(|((index, _), session)| (index, session));
         Ok(self.granted(sessions, &failures))
     }
 
     /// Inserts sessions with their leases. Sessions that another process inserted first are missing in the result.
-    async fn make(&self, missing: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+    async fn insert_sessions(&self, missing: Vec<IndexedRequest<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if missing.is_empty() {
             return Ok(HashMap::new());
         }
         let now = self.clock.latest();
         let begin = |(index, item): (usize, &Acquire)| {
-            let mut session = lane::begin(item, now);
-            (lane::acquire(&mut session, item, now) == Taken::Granted { resumed: false }).then_some((index, session))
+            let mut session = lane::new_session(item, now);
+            (lane::acquire(&mut session, item, now) == AcquireOutcome::Granted { resumed: false })
+                .then_some((index, session))
         };
         let made: Vec<_> = missing.into_iter().filter_map(begin).collect();
-        let expires_at = now.plus(self.retention.max(LANE_OF_RUN));
+        let expires_at = now.plus(self.retention.max(RUN_SESSION_RETENTION));
         let document = |(_, session): &(usize, Session)| {
-            let mut document = fresh(session)?;
+            let mut document = new_session(session)?;
             if session.kind == Kind::Run {
                 document.append(cstr!("expires_at"), DateTime::from_millis(expires_at.as_millis()));
             }
@@ -142,13 +149,13 @@ impl Db {
     ) -> HashMap<usize, Result<Acquired>> {
         let counted = sessions.enumerate().filter(|(place, _)| !failures.contains_key(place));
         let granted = counted.map(|(_, (index, session))| {
-            self.known.put(session.clone());
+            self.cache.put(session.clone());
             (index, Ok(Acquired::Granted(Box::new(Grant { session, resumed: false, earlier: None }))))
         });
         granted.collect()
     }
 
-    async fn decide(&self, items: Vec<Placed<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
+    async fn acquire_by_pipeline(&self, items: Vec<IndexedRequest<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if items.is_empty() {
             return Ok(HashMap::new());
         }
@@ -177,9 +184,9 @@ impl Db {
         let outcomes: HashMap<usize, Result<Acquired>> = outcomes.collect();
         for (index, item) in &items {
             match outcomes.get(index) {
-                Some(Ok(Acquired::Granted(grant))) => self.known.put(grant.session.clone()),
+                Some(Ok(Acquired::Granted(grant))) => self.cache.put(grant.session.clone()),
                 // Another version of the program changed the document between the read and the update.
-                Some(Err(StoreError::Damaged { .. })) => self.give_back(item, &documents).await?,
+                Some(Err(StoreError::Damaged { .. })) => self.release_undecodable(item, &documents).await?,
                 _ => {}
             }
         }
@@ -187,7 +194,7 @@ impl Db {
     }
 
     /// Releases the lane of a session that cannot be decoded, if it was taken for `item`.
-    async fn give_back(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
+    async fn release_undecodable(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
         let Some(document) = documents.get(&item.session_id) else { return Ok(()) };
         let lease = document.get_document("lease").ok();
         let ours = lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str());
@@ -200,7 +207,9 @@ impl Db {
 }
 
 /// The requests whose sessions may have processed their job and dropped it from `recent_jobs`.
-fn forgetful<'i, 's>(taken: impl Iterator<Item = &'s (Placed<'i>, Session)>) -> Vec<Placed<'i>>
+fn with_forgotten_jobs<'i, 's>(
+    taken: impl Iterator<Item = &'s (IndexedRequest<'i>, Session)>,
+) -> Vec<IndexedRequest<'i>>
 where
     'i: 's,
 {

@@ -25,17 +25,17 @@ use storage::store::{Result, StoreError};
 use types::timestamp::Timestamp;
 
 /// A call that took at most this long is precise enough to replace any earlier reading.
-const PRECISE: Duration = Duration::from_millis(100);
+const PRECISE_CALL: Duration = Duration::from_millis(100);
 /// The age at which any new reading replaces the old one. The primary may be another server by now, with another clock.
-const FRESH: Duration = Duration::from_secs(60);
+const MAX_READING_AGE: Duration = Duration::from_secs(60);
 /// How often the clock is read again at the start until a reading is precise.
-const READINGS: u32 = 5;
+const MAX_INITIAL_RETRIES: u32 = 5;
 
 /// The estimated clock of the server. Cheap to clone: clones share the last reading. The module documentation explains
 /// the bounds.
 #[derive(Clone)]
 pub(super) struct ServerClock {
-    asked: Arc<Mutex<Reading>>,
+    last: Arc<Mutex<Reading>>,
 }
 
 /// One reading of the server's clock, and when its response arrived here.
@@ -44,29 +44,29 @@ struct Reading {
     at: Timestamp,
     since: Moment,
     /// How long the call took: the server's clock may be ahead of the estimate by this much.
-    off: Duration,
+    uncertainty: Duration,
 }
 
 impl ServerClock {
-    pub(super) async fn ask(client: &Client) -> Result<Self> {
+    pub(super) async fn read(client: &Client) -> Result<Self> {
         let mut best = reading(client).await?;
-        for _ in 0..READINGS {
-            if best.off <= PRECISE {
+        for _ in 0..MAX_INITIAL_RETRIES {
+            if best.uncertainty <= PRECISE_CALL {
                 break;
             }
             let another = reading(client).await?;
-            best = if another.off < best.off { another } else { best };
+            best = if another.uncertainty < best.uncertainty { another } else { best };
         }
-        Ok(Self { asked: Arc::new(Mutex::new(best)) })
+        Ok(Self { last: Arc::new(Mutex::new(best)) })
     }
 
     /// Reads the clock again. A reading that took long, because a process or the network was paused, does not replace a
     /// better one. It replaces an old one: where every reading takes long, the first must not stay forever.
-    pub(super) async fn ask_again(&self, client: &Client) -> Result<()> {
+    pub(super) async fn refresh(&self, client: &Client) -> Result<()> {
         let reading = reading(client).await?;
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if reading.replaces(&asked) {
-            *asked = reading;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if reading.replaces(&last) {
+            *last = reading;
         }
         Ok(())
     }
@@ -81,26 +81,28 @@ impl ServerClock {
     pub(super) fn latest(&self) -> Timestamp {
         let reading = self.reading();
         // The server reports whole milliseconds.
-        reading.at.plus(reading.since.elapsed() + reading.off + Duration::from_millis(1))
+        reading.at.plus(reading.since.elapsed() + reading.uncertainty + Duration::from_millis(1))
     }
 
     fn reading(&self) -> Reading {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reading {
     fn replaces(&self, old: &Self) -> bool {
-        self.off <= PRECISE || self.off < old.off || old.since.until(self.since) > FRESH
+        self.uncertainty <= PRECISE_CALL
+            || self.uncertainty < old.uncertainty
+            || old.since.until(self.since) > MAX_READING_AGE
     }
 }
 
 async fn reading(client: &Client) -> Result<Reading> {
     let begun = moment();
     let answer = ask_admin(client, doc! {"hello": 1}).await?;
-    let (since, off) = (moment(), begun.elapsed());
+    let (since, uncertainty) = (moment(), begun.elapsed());
     let at = answer.get_datetime("localTime").map_err(|error| StoreError::Unavailable(error.to_string()))?;
-    Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()), since, off })
+    Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()), since, uncertainty })
 }
 
 #[cfg(test)]
@@ -110,10 +112,10 @@ mod tests {
     #[test]
     fn a_slow_reading_replaces_only_a_slower_or_an_old_one() {
         let first = moment();
-        let reading = |after: u64, off: u64| Reading {
+        let reading = |after: u64, uncertainty: u64| Reading {
             at: Timestamp::from_millis(0),
             since: first + Duration::from_secs(after),
-            off: Duration::from_millis(off),
+            uncertainty: Duration::from_millis(uncertainty),
         };
         assert!(reading(10, 90).replaces(&reading(0, 5)), "it is precise");
         assert!(reading(10, 300).replaces(&reading(0, 400)), "it is better");

@@ -5,7 +5,7 @@
 //! for a majority). When the server does not respond shortly after the limit, the call fails with `Unavailable`, and
 //! its outcome is unknown.
 
-use super::document::{failed, raw_with_room};
+use super::document::{failed, raw_with_capacity};
 use base::metrics::metrics;
 use bson::{Document, RawDocumentBuf, rawdoc};
 use mongodb::{ClientSession, Database};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use storage::store::{Result, StoreError};
 
 /// The largest overhead of one item in a bulk command, in bytes.
-const ITEM: usize = 8;
+const ITEM_OVERHEAD: usize = 8;
 
 /// The kind of a bulk command, and its collection.
 #[derive(Clone, Copy)]
@@ -53,20 +53,20 @@ impl Bulk {
             Self::Update(collection) => (None, Some(collection)),
         };
         let (documents, updates) = (insert.map(|_| items), update.map(|_| items));
-        let bytes = items.iter().map(|item| ITEM + item.as_bytes().len()).sum();
-        raw_with_room(bytes, &BulkCommand { insert, update, documents, updates, ordered: false, concern, limit })
+        let bytes = items.iter().map(|item| ITEM_OVERHEAD + item.as_bytes().len()).sum();
+        raw_with_capacity(bytes, &BulkCommand { insert, update, documents, updates, ordered: false, concern, limit })
     }
 }
 
 /// The number of sessions that are kept. More concurrent commands create sessions of their own.
-const MAX_KEPT: usize = 32;
+const MAX_POOLED_SESSIONS: usize = 32;
 /// How long the process waits for a response after the time limit. The server needs a moment to end the command and to
 /// respond.
-const GRACE: Duration = Duration::from_secs(1);
+const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 
 /// The durability that a bulk command waits for.
 #[derive(Clone, Copy)]
-pub enum Durable {
+pub enum Durability {
     /// A majority of the members has the writes in its journal.
     Majority,
     /// The primary has applied the writes.
@@ -89,8 +89,8 @@ impl Commands {
 
     /// Awaits an operation of the driver, within the time limit.
     pub(crate) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
-        let _in_flight = metrics().store_commands.begin();
-        match tokio::time::timeout(self.limit + GRACE, asked.into_future()).await {
+        let _in_flight = metrics().store_commands.start();
+        match tokio::time::timeout(self.limit + RESPONSE_GRACE, asked.into_future()).await {
             Ok(answer) => answer.map_err(failed),
             Err(_) => {
                 let limit = self.limit.as_secs_f64();
@@ -100,11 +100,11 @@ impl Commands {
     }
 
     /// Runs an unordered bulk command and returns the server's response.
-    pub async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf], durable: Durable) -> Result<Document> {
+    pub async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf], durable: Durability) -> Result<Document> {
         let limit = i64::try_from(self.limit.as_millis()).unwrap_or(i64::MAX);
         let concern = match durable {
-            Durable::Majority => rawdoc! {"w": "majority", "j": true, "wtimeout": limit},
-            Durable::Primary => rawdoc! {"w": 1},
+            Durability::Majority => rawdoc! {"w": "majority", "j": true, "wtimeout": limit},
+            Durability::Primary => rawdoc! {"w": 1},
         };
         self.run(kind.command(items, &concern, limit)?).await
     }
@@ -124,7 +124,7 @@ impl Commands {
 
     fn keep(&self, session: ClientSession) {
         let mut kept = self.lock();
-        if kept.len() < MAX_KEPT {
+        if kept.len() < MAX_POOLED_SESSIONS {
             kept.push(session);
         }
     }

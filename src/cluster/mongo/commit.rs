@@ -1,8 +1,8 @@
 //! The commit as an update with a pipeline. For sessions that are not in the cache, and for commits that keep the lane;
-//! [`super::plain`] has the common case.
+//! [`super::update_ops`] has the common case.
 
 use super::document::{date, int, literal, millis, sealed_fields, to_document};
-use super::plain::entries;
+use super::update_ops::entries;
 use bson::{Bson, Document, RawBson, doc};
 use storage::store::records::{Change, Commit, TimerChange};
 use storage::store::{Result, StoreError};
@@ -12,7 +12,7 @@ use types::timer::NewTimer;
 /// Whether a commit releases the lane or keeps it. Each case has a statement of its own; the one that matches shows
 /// which case it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum AfterCommit {
     /// The commit releases the lane: no later job is known.
     Released,
     /// The commit keeps the lane for the next job.
@@ -20,11 +20,11 @@ pub(super) enum Leaves {
 }
 
 /// The update statement of one commit. It is an upsert, so that it fails when it matches nothing: the epoch is stale,
-/// the lease was released, the session was deleted, or the other case of [`Leaves`] applies.
-pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
-    let pending = match leaves {
-        Leaves::Released => doc! {"$lte": int(item.last_seq)},
-        Leaves::Held => doc! {"$gt": int(item.last_seq)},
+/// the lease was released, the session was deleted, or the other case of [`AfterCommit`] applies.
+pub(super) fn statement(item: &Commit, after: AfterCommit) -> Result<Document> {
+    let pending = match after {
+        AfterCommit::Released => doc! {"$lte": int(item.last_seq)},
+        AfterCommit::Held => doc! {"$gt": int(item.last_seq)},
     };
     let filter = doc! {
         "_id": &item.session_id,
@@ -32,10 +32,10 @@ pub(super) fn statement(item: &Commit, leaves: Leaves) -> Result<Document> {
         "lease": {"$exists": true},
         "pending_seq": pending,
     };
-    Ok(doc! {"q": filter, "u": pipeline(item, leaves)?, "upsert": true})
+    Ok(doc! {"q": filter, "u": pipeline(item, after)?, "upsert": true})
 }
 
-fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
+fn pipeline(item: &Commit, after: AfterCommit) -> Result<Vec<Document>> {
     let mut changes = match &item.change {
         Some(change) => changes(change)?,
         // The turn changed nothing: restore the status from before the acquisition.
@@ -52,9 +52,9 @@ fn pipeline(item: &Commit, leaves: Leaves) -> Result<Vec<Document>> {
     changes.insert("fence", "$$REMOVE");
     let until = doc! {"$add": ["$$NOW", millis(item.lease)]};
     let next = doc! {"seq": 0_i64, "agent_id": "", "hash": "", "status": "$workflow_state.status", "at": "$$NOW", "attempt": 1};
-    let lane = match leaves {
-        Leaves::Released => doc! {"$unset": ["_known", "lease", "turn"]},
-        Leaves::Held => doc! {"$set": {"lease.until": until, "turn": next, "_known": "$$REMOVE"}},
+    let lane = match after {
+        AfterCommit::Released => doc! {"$unset": ["_known", "lease", "turn"]},
+        AfterCommit::Held => doc! {"$set": {"lease.until": until, "turn": next, "_known": "$$REMOVE"}},
     };
     // The division by zero makes the upsert fail, instead of creating a session that was deleted.
     let known = doc! {"$divide": [1, {"$cond": [{"$gt": ["$created_at", Bson::Null]}, 1, 0]}]};

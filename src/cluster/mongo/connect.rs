@@ -5,7 +5,7 @@ use super::days::DAYS;
 use super::document::failed;
 use super::processes::PROCESSES;
 use super::runs::RUNS;
-use super::shelf::Shelf;
+use super::versioned_collection::VersionedCollection;
 use super::{Commands, Db, MongoStore};
 use base::config::Settings;
 use base::config::secrets::masked_address;
@@ -17,8 +17,8 @@ use mongodb::{Client, IndexModel};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::group::Group;
-use storage::store::known::Known;
+use storage::store::batcher::Batcher;
+use storage::store::session_cache::SessionCache;
 use storage::store::{Result, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -26,14 +26,14 @@ use tracing::{debug, info, warn};
 /// How long a call waits for a primary before it fails.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which the driver checks each server. A server counts as down after this plus [`SELECTION_TIMEOUT`].
-const HEARTBEAT: Duration = Duration::from_secs(2);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval at which the server's clock is read.
-const CLOCK: Duration = Duration::from_secs(10);
+const CLOCK_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of concurrent bulk commands of one kind.
 const IN_FLIGHT: usize = 2;
 
 /// How long a plan is cached without reading the store.
-const PLAN_MEMORY: Duration = Duration::from_millis(100);
+const PLAN_CACHE_TTL: Duration = Duration::from_millis(100);
 
 impl MongoStore {
     /// Connects, claims the database for the namespace, and creates missing indexes. While the server is unreachable,
@@ -55,18 +55,18 @@ impl MongoStore {
             }
         };
         info!("connected to MongoDB at {address}, database {}", settings.mongodb.database);
-        tasks.spawn("server clock", OnPanic::Shutdown, db.clone().keep_time(tasks.stop_token()));
+        tasks.spawn("server clock", OnPanic::Shutdown, db.clone().refresh_clock(tasks.stop_token()));
         let of = || db.clone();
         let (acquires, records, commits, reads, runs) = (of(), of(), of(), of(), of());
         Ok(Self {
-            acquires: Group::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
-            records: Group::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
-            commits: Group::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
-            reads: Group::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
-            run_writes: Group::start(tasks, "runs", IN_FLIGHT, move |items| runs.clone().write_runs(items)),
-            agents: Shelf::open(&db, tasks),
-            workflows: Shelf::open(&db, tasks),
-            plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_MEMORY).build(),
+            acquires: Batcher::start(tasks, "acquire", IN_FLIGHT, move |items| acquires.clone().acquire_all(items)),
+            records: Batcher::start(tasks, "record", IN_FLIGHT, move |items| records.clone().record_all(items)),
+            commits: Batcher::start(tasks, "commit", IN_FLIGHT, move |items| commits.clone().commit_all(items)),
+            reads: Batcher::start(tasks, "sessions", IN_FLIGHT, move |items| reads.clone().read_all(items)),
+            run_writes: Batcher::start(tasks, "runs", IN_FLIGHT, move |items| runs.clone().write_runs(items)),
+            agents: VersionedCollection::open(&db, tasks),
+            workflows: VersionedCollection::open(&db, tasks),
+            plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_CACHE_TTL).build(),
             db,
         })
     }
@@ -76,21 +76,21 @@ impl Db {
     async fn open(settings: &Settings) -> Result<Self> {
         let client = client(settings).await?;
         let database = client.database(&settings.mongodb.database);
-        let clock = ServerClock::ask(&client).await?;
+        let clock = ServerClock::read(&client).await?;
         let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
-        let (known, retention, probed) = (Known::default(), settings.retention.turns.0, Arc::default());
-        let db = Self { client, database, commands, retention, known, clock, probed };
+        let (cache, retention, probed) = (SessionCache::default(), settings.retention.turns.0, Arc::default());
+        let db = Self { client, database, commands, retention, cache, clock, probed };
         db.claim(settings).await?;
         db.ensure_indexes().await?;
         Ok(db)
     }
 
     /// Reads the server's clock periodically. When a reading fails, the last one stays.
-    async fn keep_time(self, stop: CancellationToken) {
+    async fn refresh_clock(self, stop: CancellationToken) {
         let keep = async {
             loop {
-                tokio::time::sleep(CLOCK).await;
-                if let Err(error) = self.clock.ask_again(&self.client).await {
+                tokio::time::sleep(CLOCK_INTERVAL).await;
+                if let Err(error) = self.clock.refresh(&self.client).await {
                     debug!("reading the server's clock failed, keeping the last reading: {error}");
                 }
             }
@@ -119,7 +119,7 @@ pub async fn client(settings: &Settings) -> Result<Client> {
     options.app_name = Some("turnwheel".into());
     options.server_selection_timeout = Some(SELECTION_TIMEOUT);
     // A frozen or partitioned primary refuses nothing. Commands to it hang until the driver finds it down.
-    options.heartbeat_freq.get_or_insert(HEARTBEAT);
+    options.heartbeat_freq.get_or_insert(HEARTBEAT_INTERVAL);
     options.connect_timeout.get_or_insert(SELECTION_TIMEOUT);
     let mut durable = WriteConcern::majority();
     durable.w_timeout = Some(settings.mongodb.timeout.0);

@@ -18,30 +18,30 @@ use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// The initial capacity in bytes, enough for most documents. A document that grows from zero is copied eight times.
-const ROOM: usize = 1_024;
+const INITIAL_CAPACITY: usize = 1_024;
 /// The encoding of an empty document.
-const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+const EMPTY_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
 /// The key of the wrapper.
-const WRAPPED: &str = "_json";
+const WRAPPER_KEY: &str = "_json";
 
 /// Encodes plain data as a document.
 pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
-    raw_with_room(0, value)
+    raw_with_capacity(0, value)
 }
 
 /// Encodes plain data as a document, with a capacity for `bytes` more than most documents need.
-pub(super) fn raw_with_room(bytes: usize, value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
+pub(super) fn raw_with_capacity(bytes: usize, value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
     let refused = |error: bson::error::Error| StoreError::Refused(error.to_string());
-    let mut bytes = Vec::with_capacity(ROOM + bytes);
+    let mut bytes = Vec::with_capacity(INITIAL_CAPACITY + bytes);
     bson::serialize_to_buffer(value, &mut bytes).map_err(refused)?;
     RawDocumentBuf::from_bytes(bytes).map_err(refused)
 }
 
 /// Creates an empty document with enough capacity for most.
-pub(super) fn roomy() -> RawDocumentBuf {
-    let mut bytes = Vec::with_capacity(ROOM);
-    bytes.extend_from_slice(EMPTY);
-    // The bytes of `EMPTY` are always valid.
+pub(super) fn empty_document() -> RawDocumentBuf {
+    let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
+    bytes.extend_from_slice(EMPTY_DOCUMENT);
+    // The bytes of `EMPTY_DOCUMENT` are always valid.
     RawDocumentBuf::from_bytes(bytes).unwrap_or_default()
 }
 
@@ -81,13 +81,13 @@ pub(super) fn failed(error: Error) -> StoreError {
         | ErrorKind::Authentication { .. }
         | ErrorKind::BsonSerialization(_)
         | ErrorKind::BsonDeserialization(_) => StoreError::Refused(sentence(&error)),
-        ErrorKind::Command(command) if !is_passing(command.code) => StoreError::Refused(sentence(&error)),
+        ErrorKind::Command(command) if !is_transient(command.code) => StoreError::Refused(sentence(&error)),
         _ => StoreError::Unavailable(sentence(&error)),
     }
 }
 
 /// True for the codes of elections, shutdowns, interruptions and time limits. The same command may succeed later.
-pub(super) fn is_passing(code: i32) -> bool {
+pub(super) fn is_transient(code: i32) -> bool {
     matches!(
         code,
         6 | 7
@@ -134,13 +134,13 @@ pub(super) fn sealed_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, 
 }
 
 fn wrapped(text: String) -> Map<String, Value> {
-    Map::from_iter([(WRAPPED.to_owned(), Value::String(text))])
+    Map::from_iter([(WRAPPER_KEY.to_owned(), Value::String(text))])
 }
 
 /// Reverses [`sealed`].
 pub(super) fn unseal(value: Value) -> Value {
     let wrapped = match &value {
-        Value::Object(fields) if fields.len() == 1 => fields.get(WRAPPED).and_then(Value::as_str),
+        Value::Object(fields) if fields.len() == 1 => fields.get(WRAPPER_KEY).and_then(Value::as_str),
         _ => None,
     };
     match wrapped.and_then(|text| serde_json::from_str(text).ok()) {
@@ -168,12 +168,12 @@ fn is_plain(value: &Value, depth: usize) -> bool {
 
 fn are_plain(fields: &Map<String, Value>, depth: usize) -> bool {
     let Some(inner) = depth.checked_sub(1) else { return false };
-    let plain = |key: &str| key != WRAPPED && !key.starts_with('$') && !key.contains(['.', '\0']);
+    let plain = |key: &str| key != WRAPPER_KEY && !key.starts_with('$') && !key.contains(['.', '\0']);
     fields.iter().all(|(key, value)| plain(key) && is_plain(value, inner))
 }
 
 /// Converts free-form JSON to BSON.
-pub(super) fn free(value: &Value) -> Result<Bson, StoreError> {
+pub(super) fn free_form(value: &Value) -> Result<Bson, StoreError> {
     bson::serialize_to_bson(sealed(value).as_ref()).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
@@ -198,7 +198,7 @@ pub(super) fn millis(duration: std::time::Duration) -> i64 {
 /// Decodes a stored turn.
 pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> {
     #[derive(serde::Deserialize)]
-    struct Stored {
+    struct StoredTurn {
         session_id: String,
         turn_id: String,
         job: Value,
@@ -216,7 +216,7 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         #[serde(default)]
         tokens: i64,
     }
-    let stored: Stored = read(raw, "a turn")?;
+    let stored: StoredTurn = read(raw, "a turn")?;
     let job: Job = serde_json::from_value(unseal(stored.job)).map_err(|error| damaged("a turn's job", &error))?;
     Ok(TurnRecord {
         session_id: stored.session_id,
@@ -253,7 +253,7 @@ mod tests {
             (0..120).fold(json!(1), |inner, _| json!([inner])),
         ] {
             let sealed = sealed(&hostile).into_owned();
-            assert!(sealed.get(WRAPPED).is_some());
+            assert!(sealed.get(WRAPPER_KEY).is_some());
             assert_eq!(unseal(sealed), hostile);
         }
     }

@@ -38,7 +38,7 @@
 //! the pipelines, which look at the document. For the same reason a person who edits an idle session by hand must
 //! remove `fence`.
 
-use super::document::{put, roomy};
+use super::document::{empty_document, put};
 use bson::raw::cstr;
 use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
 use storage::store::Result;
@@ -47,23 +47,23 @@ use types::timestamp::Timestamp;
 
 /// Names the tokens of one session under one epoch.
 #[derive(Clone, Copy)]
-pub(super) struct Tokens {
+pub(super) struct FenceTokens {
     epoch: u64,
     /// Distinguishes the session from a deleted one with the same id.
     created_at: Timestamp,
 }
 
-impl Tokens {
+impl FenceTokens {
     pub(super) fn new(epoch: u64, created_at: Timestamp) -> Self {
         Self { epoch, created_at }
     }
 
-    pub(super) fn of(session: &Session) -> Self {
+    pub(super) fn from_session(session: &Session) -> Self {
         Self::new(session.epoch, session.created_at)
     }
 
     /// The tokens of the previous epoch.
-    pub(super) fn before(self) -> Self {
+    pub(super) fn previous(self) -> Self {
         Self { epoch: self.epoch.saturating_sub(1), ..self }
     }
 
@@ -79,26 +79,26 @@ impl Tokens {
 }
 
 /// The operator `$mul` of an update that applies only while the token exists unspent. The update can be repeated.
-pub(super) fn asked(token: &str) -> Result<RawDocumentBuf> {
+pub(super) fn require_token(token: &str) -> Result<RawDocumentBuf> {
     let mut mul = RawDocumentBuf::new();
     put(&mut mul, &format!("fence.{token}.$[]"), 2_i64)?;
     Ok(mul)
 }
 
 /// The token changes of one update.
-pub(super) struct Passage {
+pub(super) struct FenceChange {
     pub(super) spent: String,
-    pub(super) made: String,
+    pub(super) issued: String,
     pub(super) removed: String,
 }
 
-impl Passage {
+impl FenceChange {
     /// Adds the changes to the operators `$set` and `$unset` of an update, and returns the operator `$inc` that spends
     /// the token.
     pub(super) fn put(&self, set: &mut RawDocumentBuf, unset: &mut RawDocumentBuf) -> Result<RawDocumentBuf> {
         let mut fresh = RawArrayBuf::new();
         fresh.push(0_i64);
-        put(set, &format!("fence.{}", self.made), fresh)?;
+        put(set, &format!("fence.{}", self.issued), fresh)?;
         put(unset, &format!("fence.{}", self.removed), "")?;
         let mut inc = RawDocumentBuf::new();
         put(&mut inc, &format!("fence.{}.$[]", self.spent), i64::MAX)?;
@@ -117,7 +117,7 @@ pub(super) fn held_expression() -> Document {
 /// An update statement that filters by the id alone. It is an upsert, so that it fails when the document does not
 /// exist: a new document has no token to spend.
 pub(super) fn statement(session_id: &str, update: RawDocumentBuf) -> RawDocumentBuf {
-    let mut statement = roomy();
+    let mut statement = empty_document();
     statement.append(cstr!("q"), bson::rawdoc! {"_id": session_id});
     statement.append(cstr!("u"), update);
     statement.append(cstr!("upsert"), true);

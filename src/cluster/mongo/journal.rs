@@ -1,7 +1,7 @@
 //! Recording and reading steps and turns.
 
 use super::Db;
-use super::command::{Bulk, Durable};
+use super::command::{Bulk, Durability};
 use super::document::{self, int, raw, read, sealed, unseal};
 use super::lane::{Failure, Term};
 use super::runs::{RUNS, run_document};
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use storage::store::records::{Acquire, Commit, Record, Recorded};
 use storage::store::{Result, StoreError};
-use types::step::{StepRecord, Tokens};
+use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
 
@@ -27,7 +27,7 @@ impl Db {
                 statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
             }
         }
-        let (steps, statuses) = futures::join!(self.insert_steps(statements), self.show_statuses(&items));
+        let (steps, statuses) = futures::join!(self.insert_steps(statements), self.write_statuses(&items));
         statuses?;
         let (mut earlier, mut index) = (steps?, 0..);
         let mut answer = |_: &Arc<StepRecord>| match index.next().and_then(|index| earlier.remove(&index)) {
@@ -62,7 +62,7 @@ impl Db {
         Ok(failures.keys().filter_map(of).collect())
     }
 
-    async fn show_statuses(&self, items: &[Record]) -> Result<()> {
+    async fn write_statuses(&self, items: &[Record]) -> Result<()> {
         let shown = items.iter().filter_map(|item| {
             let filter = doc! {"_id": &item.session_id, "epoch": int(item.epoch)};
             let status = item.status?.as_str();
@@ -86,9 +86,9 @@ impl Db {
     }
 
     /// Writes the records of the turns and their runs, and the steps that are not recorded yet. With
-    /// [`Durable::Primary`] they become durable with a later command: see [`Db::bulk_before`]. Returns the term of the
-    /// primary, or `None` when there was nothing to write.
-    pub(super) async fn write_turns(&self, items: &[&Commit], durable: Durable) -> Result<Term> {
+    /// [`Durability::Primary`] they become durable with a later command: see [`Db::bulk_before`]. Returns the term of
+    /// the primary, or `None` when there was nothing to write.
+    pub(super) async fn write_turns(&self, items: &[&Commit], durable: Durability) -> Result<Term> {
         let expires_at = self.expiry();
         let (mut turns, mut steps, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for (item, change) in items.iter().filter_map(|item| Some((item, item.change.as_deref()?))) {
@@ -116,7 +116,7 @@ impl Db {
         }
         match failures.into_iter().find(|failure| !failure.is_duplicate()) {
             Some(failure) => Err(failure.error()),
-            None => Ok(Some(common(&terms))),
+            None => Ok(Some(common_term(&terms))),
         }
     }
 
@@ -125,7 +125,7 @@ impl Db {
         &self,
         collection: &'static str,
         documents: &[RawDocumentBuf],
-        durable: Durable,
+        durable: Durability,
     ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
         if documents.is_empty() {
             return Ok(Vec::new());
@@ -187,7 +187,7 @@ impl Db {
 /// Encodes a turn. Its job is free-form JSON.
 fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
     #[derive(Serialize)]
-    struct Stored<'t> {
+    struct TurnDocument<'t> {
         _id: String,
         session_id: &'t str,
         turn_id: &'t str,
@@ -208,7 +208,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         expires_at: Timestamp,
     }
     let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
-    raw(&Stored {
+    raw(&TurnDocument {
         _id: format!("{}/{}", turn.session_id, turn.turn_id),
         session_id: &turn.session_id,
         turn_id: &turn.turn_id,
@@ -236,7 +236,7 @@ fn step_document(
     expires_at: Timestamp,
 ) -> Result<RawDocumentBuf> {
     #[derive(Serialize)]
-    struct Stored<'s> {
+    struct StepDocument<'s> {
         _id: String,
         session_id: &'s str,
         turn_id: &'s str,
@@ -250,7 +250,7 @@ fn step_document(
         #[serde(skip_serializing_if = "Option::is_none")]
         model: Option<&'s str>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        tokens: Option<Tokens>,
+        tokens: Option<TokenUsage>,
         #[serde(skip_serializing_if = "Option::is_none")]
         attempts: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -259,7 +259,7 @@ fn step_document(
         epoch: u64,
         expires_at: Timestamp,
     }
-    raw(&Stored {
+    raw(&StepDocument {
         _id: [session_id, "/", turn_id, "/", &step.key].concat(),
         session_id,
         turn_id,
@@ -288,7 +288,7 @@ fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {
 
 /// The term of the primary that ran all of these commands. When the terms differ or one is unknown, the result is -1:
 /// it equals no term of a commit, so that the commands are repeated.
-fn common(terms: &[Term]) -> i64 {
+fn common_term(terms: &[Term]) -> i64 {
     match terms {
         [Some(first), rest @ ..] if rest.iter().all(|term| *term == Some(*first)) => *first,
         _ => -1,
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn records_are_written_again_unless_one_primary_has_taken_them_and_the_commit() {
-        let lost = |terms: &[Term], commit| may_be_lost(Some(common(terms)), commit);
+        let lost = |terms: &[Term], commit| may_be_lost(Some(common_term(terms)), commit);
         assert!(!lost(&[Some(3), Some(3)], Some(3)));
         assert!(lost(&[Some(3), Some(3)], Some(4)), "an election before the commit");
         assert!(lost(&[Some(3), Some(4)], Some(4)), "an election between the records");

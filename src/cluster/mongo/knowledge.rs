@@ -14,7 +14,7 @@ const COLLECTION: &str = "knowledge";
 
 /// A source as it is stored. The numbers have the widths of BSON.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredSource {
     agent_id: String,
     source: String,
     origin: Origin,
@@ -27,23 +27,23 @@ struct Stored {
     passages: Vec<Passage>,
 }
 
-impl From<Source> for Stored {
+impl From<Source> for StoredSource {
     fn from(Source { entry, passages }: Source) -> Self {
         let SourceEntry { agent_id, source, origin, hash, passage_count, bytes, updated_at } = entry;
         Self { agent_id, source, origin, hash, passage_count, bytes: int(bytes), updated_at, passages }
     }
 }
 
-impl From<Stored> for Source {
-    fn from(stored: Stored) -> Self {
-        let Stored { agent_id, source, origin, hash, passage_count, bytes, updated_at, passages } = stored;
+impl From<StoredSource> for Source {
+    fn from(stored: StoredSource) -> Self {
+        let StoredSource { agent_id, source, origin, hash, passage_count, bytes, updated_at, passages } = stored;
         let bytes = bytes.unsigned_abs();
         Self { entry: SourceEntry { agent_id, source, origin, hash, passage_count, bytes, updated_at }, passages }
     }
 }
 
-/// The fields of a [`Stored`] without its passages. An index has exactly these fields, so the server reads no documents
-/// for [`Db::knowledge_entries`].
+/// The fields of a [`StoredSource`] without its passages. An index has exactly these fields, so the server reads no
+/// documents for [`Db::knowledge_entries`].
 pub(super) fn listed() -> Document {
     doc! {"agent_id": 1, "source": 1, "origin": 1, "hash": 1, "passage_count": 1, "bytes": 1, "updated_at": 1}
 }
@@ -61,7 +61,7 @@ impl Db {
         if known.is_some() {
             return Ok(false);
         }
-        let stored = raw(&Stored::from(source))?;
+        let stored = raw(&StoredSource::from(source))?;
         self.in_time(self.sources().replace_one(key, stored).upsert(true)).await?;
         Ok(true)
     }
@@ -79,7 +79,7 @@ impl Db {
         let sources = self.sources();
         let find = sources.find(filter).projection(shown).sort(doc! {"agent_id": 1, "source": 1});
         let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
-        found.iter().map(|raw| Ok(Source::from(read::<Stored>(raw, "a source")?).entry)).collect()
+        found.iter().map(|raw| Ok(Source::from(read::<StoredSource>(raw, "a source")?).entry)).collect()
     }
 
     pub(super) async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
@@ -88,7 +88,7 @@ impl Db {
         let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         let source = |raw: &RawDocumentBuf| {
             let what = format!("source `{}`", raw.get_str("_id").unwrap_or("?"));
-            Ok(read::<Stored>(raw, &what)?.into())
+            Ok(read::<StoredSource>(raw, &what)?.into())
         };
         found.iter().map(source).collect()
     }

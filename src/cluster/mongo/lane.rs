@@ -1,19 +1,19 @@
 //! Commits, releases and renewals of lanes. Each is one atomic update of one document; a group of them is one command.
 
-use super::command::{Bulk, Durable};
-use super::commit::{Leaves, statement};
-use super::document::{date, int, is_passing, millis, raw, read, unseal_fields};
-use super::fence::Tokens;
+use super::command::{Bulk, Durability};
+use super::commit::{AfterCommit, statement};
+use super::document::{date, int, is_transient, millis, raw, read, unseal_fields};
+use super::fence::FenceTokens;
 use super::journal::may_be_lost;
-use super::{Db, plain};
+use super::{Db, update_ops};
 use base::clock::moment;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::known::left;
-use storage::store::records::{Commit, Committed, Held};
+use storage::store::records::{Commit, Committed, LeaseKey};
+use storage::store::session_cache::after_release;
 use storage::store::{Result, StoreError};
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -23,11 +23,11 @@ const DUPLICATE_KEY: i32 = 11_000;
 
 /// A way to write a commit.
 #[derive(Clone, Copy)]
-enum Way {
+enum CommitStrategy {
     /// A plain update, computed from the cached session. It releases the lane.
     Plain,
     /// An update with a pipeline, computed by the server from the document.
-    Pipeline(Leaves),
+    Pipeline(AfterCommit),
 }
 
 /// A commit that is being written, with the ways to try.
@@ -36,26 +36,26 @@ struct Attempt<'i> {
     item: &'i Commit,
     granted: Option<Session>,
     /// The current way, and the ways to try after it.
-    ways: &'static [Way],
+    strategies: &'static [CommitStrategy],
 }
 
 impl Attempt<'_> {
     fn statement(&self, now: Timestamp) -> Result<RawDocumentBuf> {
-        match (self.ways[0], &self.granted, &self.item.change) {
-            (Way::Plain, Some(granted), Some(change)) => plain::commit(self.item, change, granted, now),
-            (Way::Pipeline(leaves), ..) => raw(&statement(self.item, leaves)?),
-            (Way::Plain, ..) => raw(&statement(self.item, Leaves::Released)?),
+        match (self.strategies[0], &self.granted, &self.item.change) {
+            (CommitStrategy::Plain, Some(granted), Some(change)) => update_ops::commit(self.item, change, granted, now),
+            (CommitStrategy::Pipeline(leaves), ..) => raw(&statement(self.item, leaves)?),
+            (CommitStrategy::Plain, ..) => raw(&statement(self.item, AfterCommit::Released)?),
         }
     }
 
     /// True when the statement did not apply, and the next way may.
     fn refused(&self, failure: &Failure) -> bool {
-        matches!(self.ways[0], Way::Plain) || failure.matched_nothing()
+        matches!(self.strategies[0], CommitStrategy::Plain) || failure.matched_nothing()
     }
 
     fn next(&mut self) -> bool {
-        self.ways = &self.ways[1..];
-        !self.ways.is_empty()
+        self.strategies = &self.strategies[1..];
+        !self.strategies.is_empty()
     }
 }
 
@@ -75,7 +75,7 @@ impl Failure {
 
     /// The error for the statement's caller: `Unavailable` when the statement may succeed later, else `Refused`.
     pub(super) fn error(&self) -> StoreError {
-        let error = if is_passing(self.code) { StoreError::Unavailable } else { StoreError::Refused };
+        let error = if is_transient(self.code) { StoreError::Unavailable } else { StoreError::Refused };
         error(self.problem.clone())
     }
 
@@ -89,7 +89,7 @@ impl Failure {
 impl Db {
     /// Runs an unordered bulk command, durable on return. Returns the failed statements by index.
     pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
-        self.bulk_with(kind, items, Durable::Majority).await.map(|(failures, _)| failures)
+        self.bulk_with(kind, items, Durability::Majority).await.map(|(failures, _)| failures)
     }
 
     /// Runs an unordered bulk command that is not durable on return. It becomes durable with the next durable command
@@ -99,14 +99,14 @@ impl Db {
         kind: Bulk,
         items: &[RawDocumentBuf],
     ) -> Result<(HashMap<usize, Failure>, Term)> {
-        self.bulk_with(kind, items, Durable::Primary).await
+        self.bulk_with(kind, items, Durability::Primary).await
     }
 
     pub(super) async fn bulk_with(
         &self,
         kind: Bulk,
         items: &[RawDocumentBuf],
-        durable: Durable,
+        durable: Durability,
     ) -> Result<(HashMap<usize, Failure>, Term)> {
         let answer = self.commands.bulk(kind, items, durable).await?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
@@ -145,15 +145,15 @@ impl Db {
         open.retain(|attempt| !lost.contains(&attempt.at));
         // The journal first: a committed turn must have its records.
         let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
-        let mut written = self.write_turns(&turns, Durable::Primary).await?;
+        let mut written = self.write_turns(&turns, Durability::Primary).await?;
         let now = self.clock.latest();
         let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
         while !open.is_empty() {
             let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
-            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durable::Majority).await?;
+            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durability::Majority).await?;
             if may_be_lost(written, term) {
                 // No durable command follows, so repeat the records durably.
-                self.write_turns(&turns, Durable::Majority).await?;
+                self.write_turns(&turns, Durability::Majority).await?;
                 written = None;
             }
             let tried = std::mem::take(&mut open);
@@ -191,52 +191,57 @@ impl Db {
     /// Prepares a commit and the ways in which it is tried. Most lanes have no further job, so a release is tried
     /// first. When the plain release of a cached session fails, another worker has most likely asked for the lane.
     fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
-        let granted = self.known.take_granted(&item.session_id, item.epoch);
-        let ways: &[Way] = match (&granted, &item.change) {
+        let granted = self.cache.take_granted(&item.session_id, item.epoch);
+        let strategies: &[CommitStrategy] = match (&granted, &item.change) {
             // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way always
             // applies.
-            (Some(granted), Some(_)) if plain::leaves(item, granted) => {
-                &[Way::Plain, Way::Pipeline(Leaves::Held), Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)]
-            }
-            _ => &[Way::Pipeline(Leaves::Released), Way::Pipeline(Leaves::Held)],
+            (Some(granted), Some(_)) if update_ops::can_release(item, granted) => &[
+                CommitStrategy::Plain,
+                CommitStrategy::Pipeline(AfterCommit::Held),
+                CommitStrategy::Pipeline(AfterCommit::Released),
+                CommitStrategy::Pipeline(AfterCommit::Held),
+            ],
+            _ => &[CommitStrategy::Pipeline(AfterCommit::Released), CommitStrategy::Pipeline(AfterCommit::Held)],
         };
-        Attempt { at, item, granted, ways }
+        Attempt { at, item, granted, strategies }
     }
 
     fn done(&self, attempt: &mut Attempt<'_>, now: Timestamp) -> Committed {
-        match (attempt.ways[0], attempt.granted.take(), &attempt.item.change) {
-            (Way::Plain, Some(granted), Some(change)) => self.known.put(left(granted, attempt.item, change, now)),
-            (Way::Pipeline(Leaves::Held), ..) => return Committed::Held,
+        match (attempt.strategies[0], attempt.granted.take(), &attempt.item.change) {
+            (CommitStrategy::Plain, Some(granted), Some(change)) => {
+                self.cache.put(after_release(granted, attempt.item, change, now))
+            }
+            (CommitStrategy::Pipeline(AfterCommit::Held), ..) => return Committed::Held,
             _ => {}
         }
         Committed::Released
     }
 
-    pub(super) async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
-        let attempts = if blame { 0 } else { 1 };
+    pub(super) async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> Result<bool> {
+        let attempts = if counts_as_attempt { 0 } else { 1 };
         let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
         let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
         let pipeline =
             vec![doc! {"$set": {"lease": "$$REMOVE", "fence": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
         let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
-        self.known.take_granted(session_id, epoch);
+        self.cache.take_granted(session_id, epoch);
         let sessions = self.database.collection::<Document>("sessions");
         let updated = self.in_time(sessions.update_one(filter, pipeline)).await?;
         Ok(updated.matched_count > 0)
     }
 
-    pub(super) async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+    pub(super) async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> Result<()> {
         let filter = doc! {"_id": session_id, "turn.at": date(begun), "turn.attempt": {"$gt": 0}};
         let sessions = self.database.collection::<Document>("sessions");
         self.in_time(sessions.update_one(filter, doc! {"$inc": {"turn.attempt": -1}})).await.map(|_| ())
     }
 
     /// Extends leases by plain updates. Returns the leases that are lost.
-    pub(super) async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+    pub(super) async fn renew(&self, held: &[LeaseKey], lease: Duration) -> Result<Vec<LeaseKey>> {
         let until = self.clock.latest().plus(lease);
-        let renewal = |held: &Held| {
-            let created_at = self.known.created_at(&held.session_id, held.epoch)?;
-            Some(plain::renewal(&held.session_id, Tokens::new(held.epoch, created_at), until))
+        let renewal = |held: &LeaseKey| {
+            let created_at = self.cache.created_at(&held.session_id, held.epoch)?;
+            Some(update_ops::renewal(&held.session_id, FenceTokens::new(held.epoch, created_at), until))
         };
         let (mut known, mut statements, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for one in held {
@@ -257,7 +262,7 @@ impl Db {
 
     /// Extends the leases that a plain update could not extend: other workers have asked for these lanes, or the leases
     /// are lost.
-    async fn renew_unknown(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+    async fn renew_unknown(&self, held: &[LeaseKey], lease: Duration) -> Result<Vec<LeaseKey>> {
         if held.is_empty() {
             return Ok(Vec::new());
         }
@@ -272,10 +277,11 @@ impl Db {
         self.bulk(Bulk::Update("sessions"), &statements).await?;
         let ids = held.iter().map(|held| held.session_id.as_str()).collect();
         let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
-        let lost = |held: &&Held| !documents.get(&held.session_id).is_some_and(|document| holds(document, held.epoch));
-        let lost: Vec<Held> = held.iter().filter(lost).cloned().collect();
+        let lost =
+            |held: &&LeaseKey| !documents.get(&held.session_id).is_some_and(|document| holds(document, held.epoch));
+        let lost: Vec<LeaseKey> = held.iter().filter(lost).cloned().collect();
         for held in &lost {
-            self.known.take_granted(&held.session_id, held.epoch);
+            self.cache.take_granted(&held.session_id, held.epoch);
         }
         Ok(lost)
     }

@@ -17,7 +17,7 @@ const NAMESPACE: &str = "namespace";
 const PROBE: &str = "probe";
 /// How long a successful probe counts. Readiness is queried without a token and by many processes, so the probe must be
 /// cheap.
-const PROBED: Duration = Duration::from_secs(1);
+const PROBE_TTL: Duration = Duration::from_secs(1);
 
 impl Db {
     /// Claims the database for this namespace. Fails with `Refused` when it belongs to another one: sessions, timers
@@ -44,7 +44,7 @@ impl Db {
     /// Only one probe runs at a time.
     pub(super) async fn ping(&self) -> Result<()> {
         let mut probed = self.probed.lock().await;
-        if probed.is_some_and(|at| at.elapsed() < PROBED) {
+        if probed.is_some_and(|at| at.elapsed() < PROBE_TTL) {
             return Ok(());
         }
         let collection = collection(&self.database);

@@ -2,10 +2,10 @@
 //!
 //! - [`connect`]: the client, the indexes and the background tasks.
 //! - [`acquire`]: acquiring lanes. [`lane`]: committing, releasing and renewing them.
-//! - [`plain`]: the updates for a session in the cache ([`known`](storage::store::known)), guarded by the [`fence`],
-//!   with times of the [`clock`]. [`mod@commit`]: the commit for all other sessions.
+//! - [`update_ops`]: the updates for a session in the cache ([`session_cache`](storage::store::session_cache)), guarded
+//!   by the [`fence`], with times of the [`clock`]. [`mod@commit`]: the commit for all other sessions.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
-//! - [`shelf`]: agents and workflows. [`plans`]: plans. `knowledge`: knowledge sources.
+//! - [`versioned_collection`]: agents and workflows. [`plans`]: plans. `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
 //! - [`meta`]: the claim of the database and the readiness probe.
@@ -24,18 +24,18 @@ mod journal;
 mod knowledge;
 mod lane;
 pub mod meta;
-mod plain;
 mod plans;
 pub mod problem;
 mod processes;
 mod queries;
 mod runs;
-mod shelf;
 mod timers;
+mod update_ops;
+mod versioned_collection;
 
-pub use command::{Bulk, Commands, Durable};
+pub use command::{Bulk, Commands, Durability};
 pub use document::put;
-pub use shelf::CURRENT;
+pub use versioned_collection::CURRENT_TTL;
 
 use async_trait::async_trait;
 use clock::ServerClock;
@@ -45,15 +45,15 @@ use definitions::workflow::definition::WorkflowRecord;
 use moka::future::Cache;
 use mongodb::{Client, Database};
 use runs::RunWrite;
-use shelf::Shelf;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::store::group::Group;
-use storage::store::known::Known;
+use storage::store::batcher::Batcher;
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
+    SessionQuery,
 };
+use storage::store::session_cache::SessionCache;
 use storage::store::{Listed, Process, Result, Store, StoreError};
 use tokio::sync::Mutex;
 use types::plan::Plan;
@@ -62,17 +62,18 @@ use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
+use versioned_collection::VersionedCollection;
 
 /// The store on MongoDB. Concurrent calls share bulk commands.
 pub struct MongoStore {
     db: Db,
-    acquires: Group<Acquire, Acquired>,
-    records: Group<Record, Vec<Recorded>>,
-    commits: Group<Commit, Committed>,
-    reads: Group<String, Option<Session>>,
-    run_writes: Group<RunWrite, bool>,
-    agents: Shelf<AgentRecord>,
-    workflows: Shelf<WorkflowRecord>,
+    acquires: Batcher<Acquire, Acquired>,
+    records: Batcher<Record, Vec<Recorded>>,
+    commits: Batcher<Commit, Committed>,
+    reads: Batcher<String, Option<Session>>,
+    run_writes: Batcher<RunWrite, bool>,
+    agents: VersionedCollection<AgentRecord>,
+    workflows: VersionedCollection<WorkflowRecord>,
     /// Plans by (agent, hash). Entries expire soon, so that a deleted plan is noticed.
     plans: Cache<(String, String), Arc<Plan>>,
 }
@@ -85,7 +86,7 @@ struct Db {
     commands: Commands,
     /// How long turns, steps and ended runs are kept.
     retention: Duration,
-    known: Known,
+    cache: SessionCache,
     clock: ServerClock,
     /// When the last probe succeeded.
     probed: Arc<Mutex<Option<Instant>>>,
@@ -109,15 +110,15 @@ impl Store for MongoStore {
         self.commits.submit(request).await
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
-        self.db.release(session_id, epoch, blame).await
+    async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> Result<bool> {
+        self.db.release(session_id, epoch, counts_as_attempt).await
     }
 
-    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
-        self.db.forgive(session_id, begun).await
+    async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+        self.db.undo_attempt(session_id, begun).await
     }
 
-    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+    async fn renew(&self, held: &[LeaseKey], lease: Duration) -> Result<Vec<LeaseKey>> {
         self.db.renew(held, lease).await
     }
 

@@ -1,7 +1,7 @@
 //! Reading and storing plans.
 
 use super::Db;
-use super::document::{damaged, date, free, read, unseal};
+use super::document::{damaged, date, free_form, read, unseal};
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ impl Db {
             "tone": &plan.tone,
             "greeting": plan.greeting.clone(),
             "sop": &plan.sop,
-            "tools": free(&json(&plan.tools)?)?,
-            "skills": free(&json(&plan.skills)?)?,
-            "timers": free(&json(&plan.timers)?)?,
+            "tools": free_form(&json(&plan.tools)?)?,
+            "skills": free_form(&json(&plan.skills)?)?,
+            "timers": free_form(&json(&plan.timers)?)?,
             "constraints": &plan.constraints,
             "created_at": date(plan.created_at),
         };

@@ -3,7 +3,7 @@
 use super::Db;
 use bson::{Document, doc};
 use futures::TryStreamExt;
-use storage::store::{ANNOUNCED, Process, Result, StoreError};
+use storage::store::{ANNOUNCEMENT_EXPIRY, Process, Result, StoreError};
 
 /// The collection of the announcements.
 pub(super) const PROCESSES: &str = "processes";
@@ -12,7 +12,7 @@ impl Db {
     pub(super) async fn announce(&self, process: &Process) -> Result<()> {
         let refused = |error: bson::error::Error| StoreError::Refused(format!("cannot encode the process: {error}"));
         let fields = bson::serialize_to_document(process).map_err(refused)?;
-        let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(ANNOUNCED).as_millis());
+        let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(ANNOUNCEMENT_EXPIRY).as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);
         let document = doc! {"process": fields, "expires_at": expires_at};
         let replace = collection.replace_one(doc! {"_id": &process.process_id}, document).upsert(true);

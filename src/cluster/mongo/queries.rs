@@ -22,7 +22,7 @@ impl Db {
         let read = |id: &String| found.get(id).map(read_session).transpose();
         let sessions: Vec<Result<Option<Session>>> = ids.iter().map(read).collect();
         // Cached, because a caller that reads a session, for example for a timer's job, acquires its lane next.
-        sessions.iter().flatten().flatten().for_each(|session| self.known.offer(session));
+        sessions.iter().flatten().flatten().for_each(|session| self.cache.offer(session));
         Ok(sessions)
     }
 

@@ -7,7 +7,7 @@ use bson::raw::cstr;
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use std::sync::Arc;
-use storage::store::group::Weigh;
+use storage::store::batcher::EstimatedSize;
 use storage::store::{Result, StoreError};
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
@@ -24,7 +24,7 @@ pub(super) enum RunWrite {
     State(RunRecord, u64),
 }
 
-impl Weigh for RunWrite {
+impl EstimatedSize for RunWrite {
     fn bytes(&self) -> usize {
         let (Self::New(run) | Self::State(run, _)) = self;
         run.bytes()

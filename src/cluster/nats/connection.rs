@@ -13,21 +13,21 @@ use storage::queue::{QueueError, Result};
 
 /// The interval at which the client pings its server. After three pings without a pong it connects to another server.
 /// Without pings it would not notice a server that hangs or is unreachable, because no connection closes.
-const PING: Duration = Duration::from_secs(2);
+const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts to reconnect.
-const RECONNECT: Duration = Duration::from_secs(1);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects to the first server of `nats.url` that responds. Fails with `Refused` when waiting cannot help: a setting
 /// is wrong, or the server does not accept the credentials.
 pub async fn connect(settings: &Settings) -> Result<Client> {
-    let access = NatsAccess::of(&settings.nats, &Environment::of_process()).map_err(|problems| {
+    let access = NatsAccess::from_settings(&settings.nats, &Environment::from_process()).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.found, problem.remedy));
         QueueError::Refused(lines.collect::<Vec<_>>().join("; "))
     })?;
     let options = ConnectOptions::new()
         .name("turnwheel")
         .request_timeout(Some(REQUEST_TIMEOUT))
-        .ping_interval(PING)
+        .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(reconnect_delay)
         .require_tls(access.tls);
     let options = Box::pin(certified(options, &settings.nats)).await?;
@@ -43,7 +43,7 @@ pub async fn connect(settings: &Settings) -> Result<Client> {
 /// restart took.
 fn reconnect_delay(attempts: usize) -> Duration {
     let doubled = u32::try_from(attempts.min(10)).map_or(1, |attempts| 1_u64 << attempts);
-    Duration::from_millis(doubled).min(RECONNECT)
+    Duration::from_millis(doubled).min(MAX_RECONNECT_DELAY)
 }
 
 /// Adds the certificates of the settings.

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use storage::queue::{LANE_RESERVE, QueueError};
 
 /// Parts of the server's error texts for a full stream or full storage.
-const FULL: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
+const FULL_ERRORS: [&str; 4] = ["maximum messages", "maximum bytes", "insufficient resources", "insufficient storage"];
 
 /// The status of an error whose cause is in the request.
 const BAD_REQUEST: usize = 400;
@@ -37,7 +37,7 @@ pub(super) fn publish(error: PublishError, bytes: usize, limit: usize) -> QueueE
             "the session's lane is full: `lane.max_depth` and the {LANE_RESERVE} \
              places beyond it for commands and timers are taken"
         )),
-        _ if FULL.iter().any(|part| text.contains(part)) => QueueError::Full(text),
+        _ if FULL_ERRORS.iter().any(|part| text.contains(part)) => QueueError::Full(text),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence => QueueError::Refused(text),
         // The message itself is invalid, so the same one would be refused again.
         _ if refusal.is_some_and(|refusal| refusal.code() == BAD_REQUEST) => QueueError::Refused(text),

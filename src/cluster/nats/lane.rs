@@ -20,11 +20,11 @@ use types::timestamp::Timestamp;
 const LAGGING_RETRIES: u32 = 5;
 /// How long a response to a pull may take after the request has ended. A server that goes down loses the request, and
 /// no other server responds to it.
-const ANSWER: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest distance by which the deliveries of two concurrent pulls may be out of order.
-const OUT_OF_ORDER: u64 = 4_096;
+const MAX_DISORDER: u64 = 4_096;
 const MSG_ID: &str = "Nats-Msg-Id";
-const UNANSWERED: &str = "nats-server did not respond to a pull request: it is down, or does not let this user pull";
+const NO_RESPONSE: &str = "nats-server did not respond to a pull request: it is down, or does not let this user pull";
 
 impl NatsQueue {
     pub(super) async fn publish_job(&self, job: Publish) -> Result<Published> {
@@ -64,12 +64,12 @@ impl NatsQueue {
             let mut first =
                 consumer.batch().max_messages(1).expires(wait).messages().await.map_err(|e| self.lost(e))?;
             loop {
-                match tokio::time::timeout(wait + ANSWER, first.next()).await {
+                match tokio::time::timeout(wait + RESPONSE_TIMEOUT, first.next()).await {
                     Ok(Some(message)) => {
                         deliveries.push(self.delivery(&message.map_err(|error| self.lost(error))?).await?);
                     }
                     // The server ends every request, also one without a message, so silence means that it is down.
-                    Err(_) if deliveries.is_empty() => return Err(self.lost(UNANSWERED)),
+                    Err(_) if deliveries.is_empty() => return Err(self.lost(NO_RESPONSE)),
                     Ok(None) | Err(_) => break,
                 }
             }
@@ -81,7 +81,7 @@ impl NatsQueue {
             Ok(more) => more,
             Err(_) => return Ok(deliveries),
         };
-        while let Some(Ok(message)) = answered(more.next(), ANSWER).await {
+        while let Some(Ok(message)) = answered(more.next(), RESPONSE_TIMEOUT).await {
             deliveries.push(self.delivery(&message).await?);
         }
         Ok(deliveries)
@@ -111,7 +111,7 @@ impl NatsQueue {
             metrics().redeliveries.inc();
         }
         let before = self.delivered.swap(info.consumer_sequence, Ordering::Relaxed);
-        if info.consumer_sequence.saturating_add(OUT_OF_ORDER) < before {
+        if info.consumer_sequence.saturating_add(MAX_DISORDER) < before {
             // The consumer's sequence restarted, so it is a new consumer, possibly of a new stream.
             self.job_stream().await?;
         }
@@ -119,10 +119,10 @@ impl NatsQueue {
         let token = format!("{} {reply}", self.created.load(Ordering::Relaxed));
         let at = Timestamp::from_millis(millis(info.published.unix_timestamp_nanos()));
         // The pending count does not include redeliveries, so after a redelivery more may be ready.
-        let followed = info.pending > 0 || info.delivered > 1;
+        let more_pending = info.pending > 0 || info.delivered > 1;
         let (seq, payload) = (info.stream_sequence, &message.payload);
         let message = self.message(message.subject.as_str(), seq, at, message.headers.as_ref(), payload);
-        Ok(Delivery { message, token: DeliveryToken(token), followed })
+        Ok(Delivery { message, token: DeliveryToken(token), more_pending })
     }
 
     fn message(&self, subject: &str, seq: u64, at: Timestamp, headers: Option<&HeaderMap>, payload: &Bytes) -> Message {
@@ -196,7 +196,7 @@ impl NatsQueue {
     }
 
     /// Returns the number of messages in the stream of jobs. Acknowledged jobs are no longer in it.
-    pub(super) async fn unhandled(&self) -> Result<Backlog> {
+    pub(super) async fn read_backlog(&self) -> Result<Backlog> {
         let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
         let state = &stream.cached_info().state;
         let oldest = Timestamp::from_millis(millis(state.first_timestamp.unix_timestamp_nanos()));

@@ -2,15 +2,15 @@
 //!
 //! - [`fn@connect`]: connects with the settings of the process.
 //! - [`streams`]: creates and checks the streams and the workers' consumer.
-//! - [`lane`]: jobs, from publishing to acknowledging. [`room`]: the limits for users' messages.
+//! - [`lane`]: jobs, from publishing to acknowledging. [`message_limits`]: the limits for users' messages.
 //! - [`out`]: events and dead letters.
 //! - `error`: converts the server's errors.
 
 mod connection;
 mod error;
 mod lane;
+mod message_limits;
 mod out;
-mod room;
 pub mod streams;
 
 pub use connection::connect;
@@ -25,13 +25,13 @@ use bytes::Bytes;
 use error::unavailable;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use room::Room;
+use message_limits::MessageLimits;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
-    QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, Message, Publish, Published, Queue, QueueError,
+    Result, Storage, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use streams::Names;
 use tokio::sync::RwLock;
@@ -42,7 +42,7 @@ use types::event::OutEvent;
 /// The time limit of a request to the server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The bytes of a message that are reserved for its headers, which the server counts as payload.
-const HEADERS: usize = 1_024;
+const HEADER_RESERVE: usize = 1_024;
 
 /// The queue on NATS JetStream. Cheap to clone: clones share the connection.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub struct NatsQueue {
     /// The creation time of the job stream in milliseconds. Default job ids and delivery tokens contain it.
     created: Arc<AtomicI64>,
     /// The limits for users' messages.
-    room: Room,
+    message_limits: MessageLimits,
     /// The consumer's sequence of the last delivery.
     delivered: Arc<AtomicU64>,
     /// The workers' consumer, after its first lookup.
@@ -89,8 +89,8 @@ impl NatsQueue {
         let names = Names::new(&settings.namespace);
         let (created, delivered, cached, emit_failed) =
             (Arc::default(), Arc::default(), Arc::default(), Arc::default());
-        let (room, settings) = (Room::new(settings), settings.clone());
-        let queue = Self { client, context, names, settings, created, delivered, room, cached, emit_failed };
+        let (message_limits, settings) = (MessageLimits::new(settings), settings.clone());
+        let queue = Self { client, context, names, settings, created, delivered, message_limits, cached, emit_failed };
         queue.ensure_streams().await?;
         info!("connected to NATS at {}", masked_address(&queue.settings.nats.url));
         Ok(queue)
@@ -137,7 +137,7 @@ impl Queue for NatsQueue {
     }
 
     async fn backlog(&self) -> Result<Backlog> {
-        self.unhandled().await
+        self.read_backlog().await
     }
 
     async fn storage(&self) -> Result<Vec<Storage>> {
@@ -145,7 +145,7 @@ impl Queue for NatsQueue {
     }
 
     fn max_payload(&self) -> usize {
-        self.client.max_payload().saturating_sub(HEADERS)
+        self.client.max_payload().saturating_sub(HEADER_RESERVE)
     }
 
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
@@ -156,24 +156,24 @@ impl Queue for NatsQueue {
         self.read_events(session_id, from).await
     }
 
-    async fn knows(&self, session_id: &str) -> Result<bool> {
+    async fn has_session(&self, session_id: &str) -> Result<bool> {
         Ok(self.next_message(session_id, 0, 0).await?.is_some() || self.has_events(session_id).await?)
     }
 
-    async fn dead(&self, letter: DeadLetter) -> Result<()> {
-        self.bury(letter).await
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()> {
+        self.publish_dead_letter(letter).await
     }
 
-    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
-        self.kept_letters(after, limit).await
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<StoredDeadLetter>> {
+        self.read_dead_letters(after, limit).await
     }
 
-    async fn last_letter(&self) -> Result<u64> {
-        self.last_kept().await
+    async fn last_dead_letter_seq(&self) -> Result<u64> {
+        self.last_dead_letter_seq().await
     }
 
-    async fn remove_letter(&self, seq: u64) -> Result<bool> {
-        self.remove_kept(seq).await
+    async fn remove_dead_letter(&self, seq: u64) -> Result<bool> {
+        self.delete_dead_letter(seq).await
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
@@ -189,7 +189,7 @@ impl Queue for NatsQueue {
         Ok(hints.filter_map(async |hint| serde_json::from_slice(&hint.payload).ok()).boxed())
     }
 
-    async fn hint_timers(&self) -> Result<()> {
+    async fn notify_scheduler(&self) -> Result<()> {
         self.client.publish(self.names.hints.clone(), Bytes::new()).await.map_err(unavailable)
     }
 

@@ -12,24 +12,24 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, future};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use storage::queue::{self, DeadLetter, From, KeptLetter, QueueError, StreamEvent};
+use storage::queue::{self, DeadLetter, From, QueueError, StoredDeadLetter, StreamEvent};
 use tracing::warn;
 use types::cause::Cause;
 use types::event::{EventType, OutEvent};
 
 /// How long events are published one by one after a failure. It is longer than the election of a leader takes, and
 /// longer than a failed job waits for its retry.
-const SHAKEN: Duration = Duration::from_secs(30);
+const CAUTION_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
 /// The header with the original size of a dead letter's payload that was cut.
 const PAYLOAD_BYTES: &str = "Tw-Payload-Bytes";
 
 impl NatsQueue {
     /// Publishes events in order and awaits their acknowledgements. Usually all are sent before the first
-    /// acknowledgement. For [`SHAKEN`] after a failure, each event waits for the acknowledgement of the previous one:
-    /// when an event is lost, no later event may be stored before its repeat.
+    /// acknowledgement. For [`CAUTION_AFTER_FAILURE`] after a failure, each event waits for the acknowledgement of the
+    /// previous one: when an event is lost, no later event may be stored before its repeat.
     pub(super) async fn emit_events(&self, events: &[OutEvent]) -> queue::Result<()> {
-        let shaken = self.failed_at().is_some_and(|at| at.elapsed() < SHAKEN);
+        let shaken = self.failed_at().is_some_and(|at| at.elapsed() < CAUTION_AFTER_FAILURE);
         let published = if shaken { self.emit_singly(events).await } else { self.emit_together(events).await };
         if matches!(published, Err(QueueError::Unavailable(_))) {
             *self.failed_at() = Some(Instant::now());
@@ -110,7 +110,7 @@ impl NatsQueue {
     }
 
     /// Stores a dead letter. Cuts a payload that is too large, since the letter must not block its lane.
-    pub(super) async fn bury(&self, letter: DeadLetter) -> queue::Result<()> {
+    pub(super) async fn publish_dead_letter(&self, letter: DeadLetter) -> queue::Result<()> {
         let (subject, mut headers) = (self.names.dead_letter(letter.cause.as_str()), letter_headers(&letter));
         let whole = letter.payload.len();
         let limit = match self.put(subject.clone(), headers.clone(), letter.payload.clone()).await {
@@ -128,7 +128,7 @@ impl NatsQueue {
         cut.map(|_| ())
     }
 
-    pub(super) async fn kept_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
+    pub(super) async fn read_dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<StoredDeadLetter>> {
         let subject = self.names.dead_letter("*");
         let (mut letters, mut after) = (Vec::new(), after);
         while letters.len() < limit {
@@ -141,12 +141,12 @@ impl NatsQueue {
 }
 
 impl NatsQueue {
-    pub(super) async fn last_kept(&self) -> queue::Result<u64> {
+    pub(super) async fn last_dead_letter_seq(&self) -> queue::Result<u64> {
         let stream = self.context.get_stream(&self.names.dead).await.map_err(unavailable)?;
         Ok(stream.cached_info().state.last_sequence)
     }
 
-    pub(super) async fn remove_kept(&self, seq: u64) -> queue::Result<bool> {
+    pub(super) async fn delete_dead_letter(&self, seq: u64) -> queue::Result<bool> {
         let stream = self.context.get_stream_no_info(&self.names.dead).await.map_err(unavailable)?;
         let error = match stream.delete_message(seq).await {
             Ok(removed) => return Ok(removed),
@@ -188,8 +188,8 @@ async fn acknowledged(acks: Vec<PublishAckFuture>) -> Result<(), PublishError> {
     Ok(())
 }
 
-/// Decodes a letter that [`NatsQueue::bury`] wrote; `None` for other messages.
-fn letter(message: &StreamMessage) -> Option<KeptLetter> {
+/// Decodes a letter that [`NatsQueue::publish_dead_letter`] wrote; `None` for other messages.
+fn letter(message: &StreamMessage) -> Option<StoredDeadLetter> {
     let header = |name: &str| message.headers.get(name).map(ToString::to_string);
     let letter = DeadLetter {
         cause: Cause::from_token(message.subject.rsplit('.').next()?)?,
@@ -201,7 +201,7 @@ fn letter(message: &StreamMessage) -> Option<KeptLetter> {
         payload: message.payload.clone(),
         cut_from: header(PAYLOAD_BYTES).and_then(|bytes| bytes.parse().ok()),
     };
-    Some(KeptLetter { seq: message.sequence, at: stored_at(message), letter })
+    Some(StoredDeadLetter { seq: message.sequence, at: stored_at(message), letter })
 }
 
 fn event(message: &async_nats::jetstream::Message) -> Option<StreamEvent> {

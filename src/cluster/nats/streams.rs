@@ -21,7 +21,7 @@ const DEAD_AGE: Duration = Duration::from_secs(30 * 86_400);
 /// since version 2.15.
 const MAX_READERS: i32 = 100_000;
 /// The smallest byte limit with which a stream is created.
-const LEAST_BYTES: i64 = 1 << 20;
+const MIN_STREAM_BYTES: i64 = 1 << 20;
 /// The name of the consumer that all workers share.
 pub const CONSUMER: &str = "workers";
 
@@ -158,8 +158,8 @@ impl NatsQueue {
                  sequences restart at 1"
             );
         }
-        self.room.set_limit(limit(info.config.max_bytes));
-        StreamState { made: Timestamp::from_millis(created), last_seq: info.state.last_sequence }
+        self.message_limits.set_limit(limit(info.config.max_bytes));
+        StreamState { created_at: Timestamp::from_millis(created), last_seq: info.state.last_sequence }
     }
 
     async fn ensure(&self, wanted: Config) -> Result<()> {
@@ -192,15 +192,15 @@ impl NatsQueue {
             if !lacks_room(&error) || config.max_bytes <= 0 {
                 return Err(not_made(&name, config.num_replicas, &error));
             }
-            if config.max_bytes / 2 < LEAST_BYTES {
+            if config.max_bytes / 2 < MIN_STREAM_BYTES {
                 return Err(QueueError::Unavailable(format!(
-                    "the stream `{name}` needs at least {LEAST_BYTES} bytes, which JetStream cannot reserve: {error}; raise its `max_file_store`, or lower `streams.*_max_mib` and edit the other streams"
+                    "the stream `{name}` needs at least {MIN_STREAM_BYTES} bytes, which JetStream cannot reserve: {error}; raise its `max_file_store`, or lower `streams.*_max_mib` and edit the other streams"
                 )));
             }
             config.max_bytes /= 2;
         }
         if config.max_bytes != asked {
-            config.max_bytes = (config.max_bytes / 4).max(LEAST_BYTES);
+            config.max_bytes = (config.max_bytes / 4).max(MIN_STREAM_BYTES);
             let reserved = config.max_bytes;
             self.context.update_stream(config).await.map_err(|error| refused_or_away(&error.to_string()))?;
             warn!(

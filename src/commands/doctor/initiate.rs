@@ -1,7 +1,7 @@
 //! Detecting and initiating a replica set that is not initiated. mongosh can initiate one, too, but mongod comes
 //! without it.
 
-use super::{Finding, LIMIT, in_time};
+use super::{CHECK_TIMEOUT, Finding, in_time};
 use base::config::Settings;
 use base::config::secrets::masked_address;
 use bson::{Document, doc};
@@ -18,7 +18,7 @@ async fn direct(settings: &Settings) -> Result<(Client, Vec<String>), String> {
     options.hosts.truncate(1);
     options.direct_connection = Some(true);
     options.repl_set_name = None;
-    options.server_selection_timeout = Some(LIMIT / 2);
+    options.server_selection_timeout = Some(CHECK_TIMEOUT / 2);
     Ok((Client::with_options(options).map_err(|error| sentence(&error))?, hosts))
 }
 
@@ -73,7 +73,7 @@ async fn try_initiate(settings: &Settings) -> Result<String, String> {
     let config = doc! {"_id": &name, "members": members};
     in_time(ask_admin(&client, doc! {"replSetInitiate": config})).await?;
     let begun = Instant::now();
-    while begun.elapsed() < 2 * LIMIT {
+    while begun.elapsed() < 2 * CHECK_TIMEOUT {
         if in_time(cluster::mongo::connect::client(settings)).await.is_ok()
             && hello(&client).await.is_ok_and(|hello| hello.contains_key("primary"))
         {
@@ -81,5 +81,5 @@ async fn try_initiate(settings: &Settings) -> Result<String, String> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err(format!("`{name}` has no primary after {} s", (2 * LIMIT).as_secs()))
+    Err(format!("`{name}` has no primary after {} s", (2 * CHECK_TIMEOUT).as_secs()))
 }

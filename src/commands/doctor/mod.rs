@@ -21,7 +21,7 @@ use base::config::Settings;
 use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use engine::run;
 use engine::workflow::Flows;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 /// How long a server may take to respond.
-const LIMIT: Duration = Duration::from_secs(6);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -96,7 +96,7 @@ impl Finding {
 /// Checks a cluster: first the servers, then agents, lanes, timers and dead letters. `monitor` is the address of
 /// nats-server's monitoring port; without it, the check tries the usual port of the server.
 pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
-    let known = Known::new(settings, flows.ids()).with_flows(run::known_ids(settings));
+    let known = KnownNames::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes), of_collector) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings), telemetry(settings));
     findings.extend(of_mongo);
@@ -105,14 +105,14 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
     // Opening queue and store would create missing streams and indexes. The doctor must not change anything.
     if streams && indexes {
         let tasks = Tasks::new();
-        match tokio::time::timeout(LIMIT, opened(settings, &tasks)).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, opened(settings, &tasks)).await {
             Ok(Ok((queue, store))) => {
                 findings.extend(work(&queue, &store, (settings, &known)).await);
                 findings.extend(unapplied(&store, settings).await);
             }
             Ok(Err(problem)) => findings.push(Finding::problem("queue and store", problem, "see the lines above")),
             Err(_) => {
-                let what = format!("they cannot be opened within {} s", LIMIT.as_secs());
+                let what = format!("they cannot be opened within {} s", CHECK_TIMEOUT.as_secs());
                 findings.push(Finding::problem("queue and store", what, "see the lines above, and try again"));
             }
         }
@@ -127,11 +127,11 @@ async fn opened(settings: &Settings, tasks: &Tasks) -> Result<(NatsQueue, MongoS
     Ok((queue, store))
 }
 
-/// Awaits a response within [`LIMIT`]. Returns errors as text.
+/// Awaits a response within [`CHECK_TIMEOUT`]. Returns errors as text.
 async fn in_time<T, E: Display>(asked: impl Future<Output = Result<T, E>>) -> Result<T, String> {
-    match tokio::time::timeout(LIMIT, asked).await {
+    match tokio::time::timeout(CHECK_TIMEOUT, asked).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no response within {} s", LIMIT.as_secs())),
+        Err(_) => Err(format!("no response within {} s", CHECK_TIMEOUT.as_secs())),
     }
 }
 

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use types::timestamp::Timestamp;
 
 /// The oldest version that has all commands in use.
-const OLDEST: (u32, u32) = (5, 0);
+const MIN_VERSION: (u32, u32) = (5, 0);
 /// The differences between the clocks that are worth advice, and that delay the takeover of lanes.
-const NOTABLE: Duration = Duration::from_millis(500);
-const HARMFUL: Duration = Duration::from_secs(5);
+const NOTABLE_SKEW: Duration = Duration::from_millis(500);
+const HARMFUL_SKEW: Duration = Duration::from_secs(5);
 
 /// Runs all checks of MongoDB. Also returns whether all indexes exist.
 pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
@@ -83,8 +83,8 @@ async fn build(client: &Client, place: &str) -> Finding {
     match ask_admin(client, doc! {"buildInfo": 1}).await {
         Ok(build) => {
             let found = build.get_str("version").unwrap_or("?");
-            if version(found) < OLDEST {
-                let (major, minor) = OLDEST;
+            if version(found) < MIN_VERSION {
+                let (major, minor) = MIN_VERSION;
                 let what = format!("mongod {found} is older than {major}.{minor}");
                 return Finding::problem(place, what, format!("upgrade MongoDB to {major}.{minor} or newer"));
             }
@@ -169,13 +169,17 @@ fn clocks(hello: &Document, here: Timestamp) -> Option<Finding> {
     let there = Timestamp::from_millis(hello.get_datetime("localTime").ok()?.timestamp_millis());
     let apart = here.until(there).max(there.until(here));
     let place = "clocks";
-    if apart < NOTABLE {
+    if apart < NOTABLE_SKEW {
         return Some(Finding::ok(place, format!("this machine and MongoDB are {} ms apart", apart.as_millis())));
     }
     let what = format!("this machine and MongoDB are {:.1} s apart", apart.as_secs_f64());
     let remedy =
         "synchronize both with NTP; leases and timers follow MongoDB's clock, times in logs and turns this machine's";
-    Some(if apart < HARMFUL { Finding::advice(place, what, remedy) } else { Finding::problem(place, what, remedy) })
+    Some(if apart < HARMFUL_SKEW {
+        Finding::advice(place, what, remedy)
+    } else {
+        Finding::problem(place, what, remedy)
+    })
 }
 
 async fn index_findings(database: &Database, name: &str) -> (Vec<Finding>, bool) {

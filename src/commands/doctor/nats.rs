@@ -1,7 +1,7 @@
 //! Checks of NATS: connection, version, streams, consumer, and the sync interval of its files.
 
 use super::replicas::{self, Servers};
-use super::{Finding, LIMIT, in_time, version};
+use super::{CHECK_TIMEOUT, Finding, in_time, version};
 use async_nats::jetstream::account::Account;
 use async_nats::jetstream::stream::{DiscardPolicy, Info, State, StorageType};
 use async_nats::jetstream::{self, Context};
@@ -14,13 +14,13 @@ use std::time::Duration;
 use url::Url;
 
 /// The oldest version that has all features of the streams.
-const OLDEST: (u32, u32) = (2, 10);
+const MIN_VERSION: (u32, u32) = (2, 10);
 /// The text of nats-server's error for a stream that does not exist.
-const MISSING: &str = "stream not found";
+const STREAM_NOT_FOUND: &str = "stream not found";
 /// The usual monitoring port of nats-server.
-const MONITOR: u16 = 8222;
+const MONITOR_PORT: u16 = 8222;
 /// How often the check looks for a worker that pulls. A worker pauses for a moment between two pulls.
-const LOOKS: u32 = 10;
+const MAX_CHECKS: u32 = 10;
 
 /// Runs all checks of NATS. Also returns whether all streams exist.
 pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<Finding>, bool) {
@@ -31,8 +31,8 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
     };
     let server = client.server_info();
     let mut findings = vec![match version(&server.version) {
-        found if found < OLDEST => {
-            let (major, minor) = OLDEST;
+        found if found < MIN_VERSION => {
+            let (major, minor) = MIN_VERSION;
             let what = format!("nats-server {} is older than {major}.{minor}", server.version);
             Finding::problem(&place, what, format!("upgrade nats-server to {major}.{minor} or newer"))
         }
@@ -57,7 +57,7 @@ pub(super) async fn examine(settings: &Settings, monitor: Option<&str>) -> (Vec<
                 replicas = replicas.min(info.config.num_replicas.max(1));
                 findings.extend(of_stream(info, &differences(&info.config, &wanted), &servers));
             }
-            Err(error) if error.contains(MISSING) => {
+            Err(error) if error.contains(STREAM_NOT_FOUND) => {
                 complete = false;
                 let what = "the stream does not exist yet";
                 findings.push(Finding::advice(&wanted.name, what, "the first worker, scheduler or gateway creates it"));
@@ -211,7 +211,7 @@ async fn consumer(settings: &Settings, context: &Context, stream: &str) -> Findi
         );
         return Finding::problem(place, what, format!("{edit}: -1, -1 and explicit"));
     }
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_CHECKS {
         if info.num_waiting > 0 {
             return Finding::ok(place, format!("workers pull; {} jobs wait", info.num_pending));
         }
@@ -257,7 +257,7 @@ async fn syncing(settings: &Settings, monitor: Option<&str>, server_id: &str, re
             let what = format!("the sync interval is unknown, only the monitoring port reports it ({error})");
             let remedy = format!(
                 "make sure to {remedy}; to check, set `http_port` on the server and pass \
-                 --nats-monitor http://HOST:{MONITOR}"
+                 --nats-monitor http://HOST:{MONITOR_PORT}"
             );
             Finding::advice(place, what, remedy)
         }
@@ -268,11 +268,11 @@ fn usual_monitor(urls: &str) -> Option<String> {
     let first = urls.split(',').next()?.trim();
     let first = if first.contains("://") { first.to_owned() } else { format!("nats://{first}") };
     let url = Url::parse(&first).ok()?;
-    Some(format!("http://{}:{MONITOR}", url.host_str()?))
+    Some(format!("http://{}:{MONITOR_PORT}", url.host_str()?))
 }
 
 async fn ask(address: &str) -> Result<Value, String> {
-    let client = base::http_client::builder().no_proxy().timeout(LIMIT / 3).build();
+    let client = base::http_client::builder().no_proxy().timeout(CHECK_TIMEOUT / 3).build();
     let client = client.map_err(|error| error.to_string())?;
     let url = format!("{}/jsz", address.trim_end_matches('/'));
     let answer = client.get(&url).send().await.map_err(|_| format!("{address} is unreachable"))?;

@@ -6,10 +6,10 @@ use async_nats::jetstream::stream::Info;
 use std::time::Duration;
 
 /// The number of servers from which a cluster survives the failure of one.
-const SAFE: usize = 3;
+const SAFE_REPLICAS: usize = 3;
 
 /// How long a replica may be silent before it counts as offline. Each reports every second.
-const SILENCE: Duration = Duration::from_secs(4);
+const OFFLINE_AFTER: Duration = Duration::from_secs(4);
 
 /// The cluster, as a server describes it to its clients.
 pub(super) struct Servers {
@@ -25,7 +25,7 @@ impl Servers {
 
     /// True when the cluster has enough servers for streams that survive the failure of one.
     fn are_safe(&self) -> bool {
-        self.clustered && (self.known == 0 || self.known >= SAFE)
+        self.clustered && (self.known == 0 || self.known >= SAFE_REPLICAS)
     }
 
     fn named(&self) -> String {
@@ -68,10 +68,11 @@ pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Fin
             "it has one replica on {}: it is unavailable while that server is down, and lost with its disk",
             servers.named()
         );
-        let edit = format!("set nats.replicas = {SAFE}, then `nats stream edit {name} --replicas {SAFE}`");
+        let edit =
+            format!("set nats.replicas = {SAFE_REPLICAS}, then `nats stream edit {name} --replicas {SAFE_REPLICAS}`");
         findings.push(match servers.are_safe() {
             true => Finding::problem(name, what, edit),
-            false => Finding::advice(name, what, format!("run NATS as a cluster of {SAFE} servers; {edit}")),
+            false => Finding::advice(name, what, format!("run NATS as a cluster of {SAFE_REPLICAS} servers; {edit}")),
         });
     }
     let Some(group) = info.cluster.as_ref().filter(|_| info.config.num_replicas > 1) else { return findings };
@@ -80,7 +81,7 @@ pub(super) fn of_stream(info: &Info, as_set: bool, servers: &Servers) -> Vec<Fin
         findings.push(Finding::problem(name, "it has no leader: nothing can be published", remedy));
     }
     for peer in &group.replicas {
-        if peer.offline || (!peer.current && peer.active > SILENCE) {
+        if peer.offline || (!peer.current && peer.active > OFFLINE_AFTER) {
             let what = format!(
                 "its replica on {} is offline, last seen {} s ago: the next server that fails may stop it",
                 peer.name,

@@ -1,6 +1,6 @@
 //! Check of the collector of traces.
 
-use super::{Finding, LIMIT};
+use super::{CHECK_TIMEOUT, Finding};
 use base::config::Settings;
 use base::config::secrets::masked_address;
 use base::http_client;
@@ -26,7 +26,7 @@ pub async fn telemetry(settings: &Settings) -> Option<Finding> {
 }
 
 async fn status(endpoint: &str) -> Result<u16, Fault> {
-    let client = http_client::builder().timeout(LIMIT).build()?;
+    let client = http_client::builder().timeout(CHECK_TIMEOUT).build()?;
     let asked = client.post(otlp::address(endpoint)).header("content-type", "application/x-protobuf");
     Ok(asked.send().await?.status().as_u16())
 }

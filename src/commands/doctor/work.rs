@@ -1,9 +1,9 @@
 //! Checks of the data in store and queue: invalid agents, abandoned lanes, overdue timers, dead letters.
 
 use super::Finding;
-use crate::crew::Crew;
+use crate::workers_overview::WorkersOverview;
 use base::config::Settings;
-use definitions::agent::validate::Known;
+use definitions::agent::validate::KnownNames;
 use engine::worker::rewind;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use storage::store::records::SessionQuery;
 use storage::store::{Damaged, Listed, Store, StoreError};
 
 /// A lane that is abandoned for this long is a problem, since the scheduler has woken it several times by then.
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// A timer that is overdue by this much is a problem.
-const LATE: Duration = Duration::from_secs(60);
+const LATE_AFTER: Duration = Duration::from_secs(60);
 /// The number of recently changed sessions that are compared with the stream.
-const RECENT: usize = 20;
+const MAX_COMPARED_SESSIONS: usize = 20;
 /// The largest number of items of each kind that are counted.
-const LIMIT: usize = 1_000;
+const MAX_COUNTED: usize = 1_000;
 /// The largest number of items that are named.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Checks workers, agents, lanes, timers and dead letters. Validates agents against the running workers, or against the
 /// settings `here` when none runs.
-pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known)) -> Vec<Finding> {
+pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &KnownNames)) -> Vec<Finding> {
     let mut findings = match checked(store, here).await {
         Ok((crew, known)) => {
             let mut findings = workers(&crew, here.0);
@@ -40,15 +40,18 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known
     findings
 }
 
-async fn checked(store: &dyn Store, here: (&Settings, &Known)) -> Result<(Crew, Known), StoreError> {
-    let crew = Crew::of(store).await?;
+async fn checked(
+    store: &dyn Store,
+    here: (&Settings, &KnownNames),
+) -> Result<(WorkersOverview, KnownNames), StoreError> {
+    let crew = WorkersOverview::from_store(store).await?;
     let local = here.1.clone().with_private(here.0.http.allow_private.clone());
     let known = crew.check_against(store, &local).await?;
     Ok((crew, known))
 }
 
 /// Checks whether workers run, and whether they have the same settings.
-fn workers(crew: &Crew, settings: &Settings) -> Vec<Finding> {
+fn workers(crew: &WorkersOverview, settings: &Settings) -> Vec<Finding> {
     if crew.is_empty() {
         let what = "none runs: agents are validated against the settings here";
         return vec![Finding::advice("workers", what, "start `turnwheel worker`")];
@@ -74,7 +77,7 @@ fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {
     Finding::problem(place, error.to_string(), "correct the findings about the servers, and try again")
 }
 
-async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
+async fn agents(store: &dyn Store, known: &KnownNames) -> Vec<Finding> {
     let Listed { good: agents, damaged } = match store.agents().await {
         Ok(agents) => agents,
         Err(error) => return vec![away("agents", &error)],
@@ -104,17 +107,17 @@ async fn agents(store: &dyn Store, known: &Known) -> Vec<Finding> {
 
 /// Joins the first few names of a list.
 fn named(all: &[String]) -> String {
-    let more = all.len().saturating_sub(NAMED);
+    let more = all.len().saturating_sub(MAX_NAMED);
     let shown = all[..all.len() - more].join(", ");
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 async fn lanes(store: &dyn Store) -> Finding {
-    match store.abandoned_lanes(STUCK, LIMIT).await {
+    match store.abandoned_lanes(STUCK_AFTER, MAX_COUNTED).await {
         Ok(lanes) if lanes.is_empty() => Finding::ok("lanes", "no session has abandoned work"),
         Ok(lanes) => {
             let ids: Vec<_> = lanes.into_iter().map(|lane| lane.session_id).collect();
-            let what = format!("work without a worker for {} s in {}", STUCK.as_secs(), named(&ids));
+            let what = format!("work without a worker for {} s in {}", STUCK_AFTER.as_secs(), named(&ids));
             let remedy = "is a worker running, and a scheduler, which wakes them? See their logs for these sessions";
             Finding::problem("lanes", what, remedy)
         }
@@ -128,7 +131,8 @@ async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
         Ok(stream) => stream,
         Err(error) => return away("sequences", &error),
     };
-    let sessions = match store.sessions(SessionQuery { limit: RECENT, ..SessionQuery::default() }).await {
+    let sessions = match store.sessions(SessionQuery { limit: MAX_COMPARED_SESSIONS, ..SessionQuery::default() }).await
+    {
         Ok(sessions) => sessions,
         Err(error) => return away("sequences", &error),
     };
@@ -143,22 +147,22 @@ async fn sequences(queue: &dyn Queue, store: &dyn Store) -> Finding {
 }
 
 async fn timers(store: &dyn Store) -> Finding {
-    let due = match store.due_timers(Duration::ZERO, LIMIT).await {
+    let due = match store.due_timers(Duration::ZERO, MAX_COUNTED).await {
         Ok(due) => due,
         Err(error) => return away("timers", &error),
     };
-    let late = due.timers.iter().filter(|timer| timer.timer.due_at < due.now.minus(LATE));
+    let late = due.timers.iter().filter(|timer| timer.timer.due_at < due.now.minus(LATE_AFTER));
     let ids: Vec<_> = late.map(|late| late.session_id.clone()).collect();
     if ids.is_empty() {
         return Finding::ok("timers", "none is overdue");
     }
-    let what = format!("overdue for more than {} s in {}", LATE.as_secs(), named(&ids));
+    let what = format!("overdue for more than {} s in {}", LATE_AFTER.as_secs(), named(&ids));
     let remedy = "is a scheduler running, and are workers? `turnwheel timers list` shows them";
     Finding::problem("timers", what, remedy)
 }
 
 async fn dead_letters(queue: &dyn Queue) -> Finding {
-    let letters = match crate::dead_letters::newest(queue, LIMIT).await {
+    let letters = match crate::dead_letters::newest(queue, MAX_COUNTED).await {
         Ok(letters) => letters,
         Err(reject) => return away("dead letters", &reject),
     };

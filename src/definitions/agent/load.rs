@@ -3,7 +3,7 @@
 use super::AgentRecord;
 use crate::document::file::{DocumentError, kind};
 use crate::document::wording::in_file_terms;
-use crate::document::{Finding, Place, Places, file as files};
+use crate::document::{Finding, Position, Positions, file as files};
 use base::clock;
 use include_dir::{Dir, include_dir};
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub enum AgentError {
     #[error("{}{path}: {problem}", .at.map(|at| format!("{at}: ")).unwrap_or_default())]
     Field {
         /// Line and column, if the document was read from a text.
-        at: Option<Place>,
+        at: Option<Position>,
         /// Path of the field.
         path: String,
         /// The problem.
@@ -55,7 +55,7 @@ pub enum AgentError {
 }
 
 /// A file and its agent or error. The error does not repeat the file's name.
-pub type Loaded = (PathBuf, Result<AgentRecord, AgentError>);
+pub type LoadedAgent = (PathBuf, Result<AgentRecord, AgentError>);
 
 /// Parses the configuration from a document. The error names the field.
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
@@ -83,28 +83,28 @@ pub fn file(path: &Path) -> Result<AgentRecord, AgentError> {
 
 /// Reads the agent in a file, or the agents in a folder's files, sorted by name. Subfolders, hidden files and files of
 /// other kinds are skipped.
-pub fn read_path(path: &Path) -> Vec<Loaded> {
+pub fn read_path(path: &Path) -> Vec<LoadedAgent> {
     read_paths(&[path.to_owned()])
 }
 
 /// Reads the agents in files and folders, each file once. A file that fails does not stop the others.
-pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
+pub fn read_paths(paths: &[PathBuf]) -> Vec<LoadedAgent> {
     let refuse = |id, other| AgentError::Duplicate { id, other };
     files::without_duplicates(files::read_paths(paths, read), AgentRecord::id, refuse)
 }
 
 /// The compiled-in agents: [`starters`], and the task agents of the compiled-in workflows.
-pub fn builtin() -> Vec<Loaded> {
+pub fn builtin() -> Vec<LoadedAgent> {
     let tasks = COMPILED_IN.dirs().flat_map(compiled_in);
     compiled_in(&COMPILED_IN).into_iter().chain(tasks).collect()
 }
 
 /// The compiled-in agents for a start without agent files.
-pub fn starters() -> Vec<Loaded> {
+pub fn starters() -> Vec<LoadedAgent> {
     compiled_in(&COMPILED_IN)
 }
 
-fn compiled_in(folder: &Dir<'static>) -> Vec<Loaded> {
+fn compiled_in(folder: &Dir<'static>) -> Vec<LoadedAgent> {
     let files = folder.files().filter(|file| files::is_document(file.path()));
     let read = |file: &include_dir::File<'_>| text(file.path(), file.contents_utf8().unwrap_or_default());
     files.map(|file| (Path::new("agents").join(file.path()), read(file))).collect()
@@ -129,7 +129,7 @@ pub fn text(name: &Path, text: &str) -> Result<AgentRecord, AgentError> {
     match AgentRecord::from_document(files::parse(name, text)?, clock::now()) {
         Ok(agent) => Ok(AgentRecord { source: Some(text.into()), ..agent }),
         Err(AgentError::Field { path, problem, .. }) => {
-            Err(AgentError::Field { at: Places::read(text).of(&path), path, problem })
+            Err(AgentError::Field { at: Positions::read(text).position_of(&path), path, problem })
         }
         Err(error) => Err(error),
     }

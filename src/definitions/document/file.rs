@@ -38,7 +38,7 @@ pub enum DocumentError {
 }
 
 /// Each file with its content or its error. The error does not repeat the file's name.
-pub type Loaded<T, E> = Vec<(PathBuf, Result<T, E>)>;
+pub type LoadedFiles<T, E> = Vec<(PathBuf, Result<T, E>)>;
 
 /// The text without the byte order mark that some editors write at its beginning.
 pub fn plain(text: &str) -> &str {
@@ -66,7 +66,10 @@ pub fn text(path: &Path) -> Result<String, DocumentError> {
 
 /// Reads the given files and the files in the given folders, sorted by name, each file once. In a folder, subfolders,
 /// hidden files and files of other kinds are skipped. A file that fails does not stop the others.
-pub fn read_paths<T, E: From<DocumentError>>(paths: &[PathBuf], read: impl Fn(&Path) -> Result<T, E>) -> Loaded<T, E> {
+pub fn read_paths<T, E: From<DocumentError>>(
+    paths: &[PathBuf],
+    read: impl Fn(&Path) -> Result<T, E>,
+) -> LoadedFiles<T, E> {
     let mut files: Vec<(PathBuf, Option<DocumentError>)> = Vec::new();
     for path in paths {
         let found = if path.is_dir() { listing(path) } else { Ok(vec![path.clone()]) };
@@ -87,10 +90,10 @@ pub fn read_paths<T, E: From<DocumentError>>(paths: &[PathBuf], read: impl Fn(&P
 /// Replaces files that have the same id by errors, because the intended one is unknown. `refuse` makes the error from
 /// the id and the path of another file with this id.
 pub fn without_duplicates<T, E>(
-    mut loaded: Loaded<T, E>,
+    mut loaded: LoadedFiles<T, E>,
     id: impl Fn(&T) -> &str,
     refuse: impl Fn(String, PathBuf) -> E,
-) -> Loaded<T, E> {
+) -> LoadedFiles<T, E> {
     let mut files: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, (_, read)) in loaded.iter().enumerate() {
         if let Ok(read) = read {

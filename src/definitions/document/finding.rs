@@ -1,6 +1,6 @@
 //! Problems in a document: errors make it unusable, warnings are probable mistakes.
 
-use super::places::{Place, Places};
+use super::positions::{Position, Positions};
 use serde::Serialize;
 use std::fmt;
 
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Finding {
     /// Line and column of the problem, if the document was read from a text.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Place>,
+    pub at: Option<Position>,
     /// The field, such as `skills[0].http.url`.
     pub path: String,
     /// The problem.
@@ -49,8 +49,11 @@ impl Report {
         if self.errors.is_empty() && self.warnings.is_empty() {
             return;
         }
-        let places = Places::read(text);
-        self.errors.iter_mut().chain(&mut self.warnings).for_each(|finding| finding.at = places.of(&finding.path));
+        let positions = Positions::read(text);
+        self.errors
+            .iter_mut()
+            .chain(&mut self.warnings)
+            .for_each(|finding| finding.at = positions.position_of(&finding.path));
     }
 
     /// Adds an error. `hint` may be empty.

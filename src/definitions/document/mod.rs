@@ -1,11 +1,11 @@
 //! YAML and JSON files, independent of their content: [`mod@file`] reads them, [`finding`] describes the problems in a
-//! file, and [`places`] maps a problem's path to its line and column.
+//! file, and [`positions`] maps a problem's path to its line and column.
 
 pub mod file;
 pub mod finding;
-pub mod places;
+pub mod positions;
 pub(crate) mod wording;
 
 pub use file::DocumentError;
 pub use finding::{Finding, Report};
-pub use places::{Place, Places};
+pub use positions::{Position, Positions};

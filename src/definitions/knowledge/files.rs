@@ -4,7 +4,7 @@
 use super::source::{MAX_TEXT, Origin, Source, SourceError, check_name};
 use crate::agent::AgentRecord;
 use crate::agent::load::{self, AgentError};
-use crate::document::{Finding, Places};
+use crate::document::{Finding, Positions};
 use base::clock;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub struct NamedText {
 /// texts sorted by name, and warnings about probable mistakes. A file that cannot be used is an error.
 pub fn read(file: &Path, agent: &AgentRecord) -> Result<(Vec<NamedText>, Vec<Finding>), AgentError> {
     let folder = file.parent().unwrap_or(Path::new(""));
-    let mut reading = Reading { folder, texts: BTreeMap::new(), errors: Vec::new(), warnings: Vec::new() };
+    let mut reading = KnowledgeReader { folder, texts: BTreeMap::new(), errors: Vec::new(), warnings: Vec::new() };
     for (path, pattern) in patterns(&agent.config) {
         reading.pattern(&path, pattern, &agent.config.id);
     }
-    let Reading { texts, mut errors, mut warnings, .. } = reading;
+    let KnowledgeReader { texts, mut errors, mut warnings, .. } = reading;
     if let Some(text) = agent.source.as_ref().filter(|_| !errors.is_empty() || !warnings.is_empty()) {
-        let places = Places::read(text);
-        errors.iter_mut().chain(&mut warnings).for_each(|finding| finding.at = places.of(&finding.path));
+        let positions = Positions::read(text);
+        errors.iter_mut().chain(&mut warnings).for_each(|finding| finding.at = positions.position_of(&finding.path));
     }
     if !errors.is_empty() {
         return Err(AgentError::Invalid(errors));
@@ -41,14 +41,14 @@ pub fn read(file: &Path, agent: &AgentRecord) -> Result<(Vec<NamedText>, Vec<Fin
 }
 
 /// The files and problems found so far.
-struct Reading<'a> {
+struct KnowledgeReader<'a> {
     folder: &'a Path,
     texts: BTreeMap<String, String>,
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
 }
 
-impl Reading<'_> {
+impl KnowledgeReader<'_> {
     fn pattern(&mut self, path: &str, pattern: &str, agent_id: &str) {
         let finding =
             |problem: String, hint: &str| Finding { at: None, path: path.to_owned(), problem, hint: hint.into() };

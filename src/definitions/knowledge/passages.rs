@@ -9,7 +9,7 @@ use std::path::Path;
 /// The largest size of a passage in characters: enough for an answer, and small enough for several in one prompt.
 const MAX_CHARS: usize = 800;
 /// The longest sentence in characters that two pieces of a paragraph share.
-const OVERLAP: usize = 200;
+const OVERLAP_CHARS: usize = 200;
 /// The largest size of a passage's headings in characters.
 const MAX_HEADING: usize = 200;
 
@@ -165,7 +165,7 @@ fn pieces(text: &str) -> Vec<Range<usize>> {
         pieces.push(begin..parts[next - 1].end);
         let repeats = next < parts.len()
             && next - 1 > first
-            && chars(&text[parts[next - 1].clone()]) <= OVERLAP
+            && chars(&text[parts[next - 1].clone()]) <= OVERLAP_CHARS
             && chars(&text[parts[next - 1].start..parts[next].end]) <= MAX_CHARS;
         first = if repeats { next - 1 } else { next };
     }

@@ -2,33 +2,33 @@
 //! runnable must exist.
 
 use super::condition::Condition;
-use super::definition::{Shape, Stage, Target, Workflow};
-use super::known::{KnownRunnables, paths};
-use super::names::{Left, Names, Place, sees};
+use super::definition::{Shape, StageDefinition, Target, Workflow};
 use super::reader::join;
+use super::runnable_registry::{RunnableRegistry, paths};
 use super::scope::{RESERVED, is_or_within};
 use super::template::InputMapping;
+use super::visible_names::{StageOutput, UsageSite, VisibleNames, check_variable};
 use crate::document::Report;
 use crate::document::finding::quoted;
 use base::config::nearest::question;
 use std::collections::BTreeMap;
 
 /// Checks `workflow` against the runnables in `known`.
-pub fn check(workflow: &Workflow, known: &KnownRunnables) -> Report {
-    let mut check = Check { known, report: Report::default() };
+pub fn check(workflow: &Workflow, known: &RunnableRegistry) -> Report {
+    let mut check = WorkflowChecker { known, report: Report::default() };
     check.workflow(workflow, "", None);
     known.check_runnables(workflow, &mut check.report);
     check.report
 }
 
-struct Check<'k> {
-    known: &'k KnownRunnables,
+struct WorkflowChecker<'k> {
+    known: &'k RunnableRegistry,
     report: Report,
 }
 
-impl<'k> Check<'k> {
+impl<'k> WorkflowChecker<'k> {
     /// Checks a workflow. `around` has the names that the enclosing stage sees; `None` for the outermost workflow.
-    fn workflow(&mut self, workflow: &'k Workflow, path: &str, around: Option<&Names<'k>>) {
+    fn workflow(&mut self, workflow: &'k Workflow, path: &str, around: Option<&VisibleNames<'k>>) {
         match &workflow.shape {
             Shape::Pipeline { stages, inherit_keys, .. } | Shape::Loop { stages, inherit_keys, .. } => {
                 let names = self.inherited(workflow, inherit_keys, path, around);
@@ -37,7 +37,7 @@ impl<'k> Check<'k> {
             Shape::Parallel { branches, merge_template, .. } => {
                 let mut names = around.cloned().unwrap_or_default();
                 for (at, branch) in paths(&workflow.shape) {
-                    let place = Place::Branch { own: &branch.id, branches };
+                    let place = UsageSite::Branch { own: &branch.id, branches };
                     self.stage(branch, &join(path, &at), &names, place);
                 }
                 let known = self.known;
@@ -45,7 +45,7 @@ impl<'k> Check<'k> {
                     .outputs
                     .extend(branches.iter().flat_map(|branch| branch.own_ids(&|id| known.workflow(id).cloned())));
                 if let Some(template) = merge_template {
-                    self.template(template, &join(path, "merge_template"), &names, Place::Whole);
+                    self.template(template, &join(path, "merge_template"), &names, UsageSite::Whole);
                 }
             }
             Shape::Conditional { routes, .. } => {
@@ -53,17 +53,17 @@ impl<'k> Check<'k> {
                 let stages = workflow.shape.stages();
                 for (at, route) in routes.iter().enumerate() {
                     let path = join(path, &format!("routes[{at}].condition"));
-                    self.condition(&route.condition, &path, &names, Place::Route { stages: &stages });
+                    self.condition(&route.condition, &path, &names, UsageSite::Route { stages: &stages });
                 }
                 for (at, stage) in paths(&workflow.shape) {
-                    self.stage(stage, &join(path, &at), &names, Place::Route { stages: &stages });
+                    self.stage(stage, &join(path, &at), &names, UsageSite::Route { stages: &stages });
                 }
             }
             // The runnable of a step sees only the step's question.
             Shape::Dynamic(_) => {
                 for (at, agent) in paths(&workflow.shape) {
                     if let Target::Inline(within) = &agent.runnable {
-                        self.workflow(within, &join(&join(path, &at), "runnable"), Some(&Names::default()));
+                        self.workflow(within, &join(&join(path, &at), "runnable"), Some(&VisibleNames::default()));
                     }
                 }
             }
@@ -77,8 +77,8 @@ impl<'k> Check<'k> {
         workflow: &'k Workflow,
         keys: &'k [String],
         path: &str,
-        around: Option<&Names<'k>>,
-    ) -> Names<'k> {
+        around: Option<&VisibleNames<'k>>,
+    ) -> VisibleNames<'k> {
         for (at, key) in keys.iter().enumerate() {
             let path = join(path, &format!("inherit_keys[{at}]"));
             if RESERVED.contains(&key.as_str()) {
@@ -98,25 +98,32 @@ impl<'k> Check<'k> {
         let within = around.into_iter().flat_map(|around| &around.outputs);
         let within = within.filter(|name| keys.iter().any(|key| is_or_within(name, key)));
         let outputs = keys.iter().chain(within).cloned().collect();
-        Names { outputs, outer, of_loop: None, sequence: Some(workflow) }
+        VisibleNames { outputs, outer, of_loop: None, sequence: Some(workflow) }
     }
 
-    fn sequence(&mut self, workflow: &'k Workflow, stages: &'k [Stage], path: &str, mut names: Names<'k>) {
-        let left: Vec<Left> = stages.iter().enumerate().flat_map(|(by, stage)| self.left(by, stage)).collect();
+    fn sequence(
+        &mut self,
+        workflow: &'k Workflow,
+        stages: &'k [StageDefinition],
+        path: &str,
+        mut names: VisibleNames<'k>,
+    ) {
+        let left: Vec<StageOutput> =
+            stages.iter().enumerate().flat_map(|(by, stage)| self.stage_outputs(by, stage)).collect();
         self.collisions(&left, path, &names);
         if matches!(workflow.shape, Shape::Loop { .. }) {
             names.of_loop = Some(left.iter().map(|left| left.id.clone()).collect());
         }
         let mut coming = left.iter().peekable();
         for (at, stage) in stages.iter().enumerate() {
-            let place = Place::Sequence { at, left: &left };
+            let place = UsageSite::Sequence { at, left: &left };
             self.stage(stage, &join(path, &format!("stages[{at}]")), &names, place);
             while let Some(left) = coming.next_if(|left| left.by == at) {
                 names.outputs.insert(left.id.clone());
             }
         }
         if let Shape::Loop { condition, .. } = &workflow.shape {
-            self.condition(condition, &join(path, "condition"), &names, Place::Whole);
+            self.condition(condition, &join(path, "condition"), &names, UsageSite::Whole);
         }
         if let Some(template) = workflow.shape.output() {
             self.output(template, &join(path, "output"), &names);
@@ -124,8 +131,8 @@ impl<'k> Check<'k> {
     }
 
     /// Checks the output template of a pipeline or loop. It sees all stages.
-    fn output(&mut self, template: &InputMapping, path: &str, names: &Names<'_>) {
-        self.template(template, path, names, Place::Whole);
+    fn output(&mut self, template: &InputMapping, path: &str, names: &VisibleNames<'_>) {
+        self.template(template, path, names, UsageSite::Whole);
         if template.variables().next().is_none() {
             let text = template.template().trim();
             let hint = match names.outputs.contains(text) {
@@ -137,15 +144,15 @@ impl<'k> Check<'k> {
     }
 
     /// The outputs of a stage in a pipeline or loop; for a parallel workflow also the outputs of its branches.
-    fn left(&self, by: usize, stage: &'k Stage) -> Vec<Left> {
+    fn stage_outputs(&self, by: usize, stage: &'k StageDefinition) -> Vec<StageOutput> {
         let ids = stage.output_ids(&|id| self.known.workflow(id).cloned());
         let left = ids.into_iter().enumerate();
-        left.map(|(at, id)| Left { by, is_branch: at > 0 && !id.contains('.'), id }).collect()
+        left.map(|(at, id)| StageOutput { by, is_branch: at > 0 && !id.contains('.'), id }).collect()
     }
 
     /// Reports names that stand for two outputs. The reader reports two stages with the same id.
-    fn collisions(&mut self, left: &[Left], path: &str, names: &Names<'k>) {
-        let mut first: BTreeMap<&str, &Left> = BTreeMap::new();
+    fn collisions(&mut self, left: &[StageOutput], path: &str, names: &VisibleNames<'k>) {
+        let mut first: BTreeMap<&str, &StageOutput> = BTreeMap::new();
         // Outputs of inner stages have a path that begins with the stage's own name, so they cannot collide.
         for one in left.iter().filter(|one| !one.id.contains('.')) {
             let other = match first.get(one.id.as_str()) {
@@ -164,7 +171,7 @@ impl<'k> Check<'k> {
         }
     }
 
-    fn stage(&mut self, stage: &'k Stage, path: &str, names: &Names<'k>, place: Place<'_>) {
+    fn stage(&mut self, stage: &'k StageDefinition, path: &str, names: &VisibleNames<'k>, place: UsageSite<'_>) {
         self.template(&stage.input, &join(path, "input"), names, place);
         if let Some(condition) = &stage.condition {
             self.condition(condition, &join(path, "condition"), names, place);
@@ -174,23 +181,23 @@ impl<'k> Check<'k> {
         }
     }
 
-    fn template(&mut self, template: &InputMapping, path: &str, names: &Names<'_>, place: Place<'_>) {
+    fn template(&mut self, template: &InputMapping, path: &str, names: &VisibleNames<'_>, place: UsageSite<'_>) {
         self.variables(&template.get_dependencies(), path, names, place);
         for (whole, name) in template.nearly() {
-            if sees(names, place, name).is_ok() {
+            if check_variable(names, place, name).is_ok() {
                 let problem = format!("`{whole}` is plain text, not a variable");
                 self.report.warn(path, problem, format!("write `{{{name}}}`"));
             }
         }
     }
 
-    fn condition(&mut self, condition: &Condition, path: &str, names: &Names<'_>, place: Place<'_>) {
+    fn condition(&mut self, condition: &Condition, path: &str, names: &VisibleNames<'_>, place: UsageSite<'_>) {
         self.variables(&condition.get_dependencies(), path, names, place);
     }
 
-    fn variables(&mut self, variables: &[String], path: &str, names: &Names<'_>, place: Place<'_>) {
+    fn variables(&mut self, variables: &[String], path: &str, names: &VisibleNames<'_>, place: UsageSite<'_>) {
         for variable in variables {
-            match sees(names, place, variable) {
+            match check_variable(names, place, variable) {
                 Ok(None) => {}
                 Ok(Some((problem, hint))) => self.report.warn(path, problem, hint),
                 Err((problem, hint)) => self.report.error(path, problem, hint),

@@ -68,7 +68,7 @@ impl Condition {
     /// The condition `true`.
     pub fn always() -> Self {
         let text = "true";
-        Self { text: text.into(), negated: false, test: Test::Holds(Operand::of(text)) }
+        Self { text: text.into(), negated: false, test: Test::Holds(Operand::parse(text)) }
     }
 
     /// The condition as written.
@@ -131,7 +131,7 @@ impl Condition {
 }
 
 impl Operand {
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         Self { text: InputMapping::parse(text), quoted: false }
     }
 
@@ -189,7 +189,7 @@ fn read(text: &str) -> Result<(bool, Test), Fault> {
     let (left, after) = operand(rest)?;
     let Some((sign, operator, after)) = operator(after) else {
         // An empty condition is an empty text, which does not hold.
-        let operand = left.unwrap_or_else(|| Operand::of(""));
+        let operand = left.unwrap_or_else(|| Operand::parse(""));
         return if after.is_empty() { Ok((negated, Test::Holds(operand))) } else { Err(unknown_operator(after)) };
     };
     let (right, after) = operand(after.trim_start())?;
@@ -239,7 +239,7 @@ fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
         return Ok((Some(Operand { text, quoted: true }), after.trim_start()));
     }
     let (found, after) = text.split_at(bare(text)?);
-    Ok(((!found.is_empty()).then(|| Operand::of(found)), after.trim_start()))
+    Ok(((!found.is_empty()).then(|| Operand::parse(found)), after.trim_start()))
 }
 
 /// The length of an operand without quotes: a sequence of words, or variables and adjoining text.

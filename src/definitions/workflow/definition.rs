@@ -29,7 +29,7 @@ pub enum Shape {
     /// Runs its stages one after the other.
     Pipeline {
         /// The stages, in order.
-        stages: Vec<Stage>,
+        stages: Vec<StageDefinition>,
         /// Template of the output; without one, the output is that of the last stage.
         output: Option<InputMapping>,
         /// Outputs of the enclosing workflow that the stages see.
@@ -38,7 +38,7 @@ pub enum Shape {
     /// Repeats its stages while the condition holds.
     Loop {
         /// The stages, in order.
-        stages: Vec<Stage>,
+        stages: Vec<StageDefinition>,
         /// Checked after each iteration. If it holds, another iteration follows.
         condition: Condition,
         /// The largest number of iterations, at least 1.
@@ -51,7 +51,7 @@ pub enum Shape {
     /// Runs all branches concurrently.
     Parallel {
         /// The branches, in the order of the merged output.
-        branches: Vec<Stage>,
+        branches: Vec<StageDefinition>,
         /// Template of the output, filled from the outputs of the branches.
         merge_template: Option<InputMapping>,
         /// How many branches run concurrently; the setting `workflow.max_parallel` unless given.
@@ -62,10 +62,10 @@ pub enum Shape {
         /// The routes, in order.
         routes: Vec<Route>,
         /// The stage that runs if no condition holds.
-        default: Option<Box<Stage>>,
+        default: Option<Box<StageDefinition>>,
     },
     /// Runs a plan that a model makes.
-    Dynamic(Box<Dynamic>),
+    Dynamic(Box<DynamicDefinition>),
 }
 
 impl Shape {
@@ -90,7 +90,7 @@ impl Shape {
 
     /// All stages, branches and stages of routes, in the order of the file; for a dynamic workflow the agents of its
     /// plans.
-    pub fn stages(&self) -> Vec<&Stage> {
+    pub fn stages(&self) -> Vec<&StageDefinition> {
         match self {
             Self::Pipeline { stages, .. } | Self::Loop { stages, .. } => stages.iter().collect(),
             Self::Parallel { branches, .. } => branches.iter().collect(),
@@ -104,38 +104,38 @@ impl Shape {
 
 /// A dynamic workflow: the task agents in its four roles, and the agents that the steps of a plan may name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dynamic {
+pub struct DynamicDefinition {
     /// Makes the plan, asks the user back or rejects the question.
-    pub plan: Role,
+    pub plan: RoleDefinition,
     /// Decides how to continue after an incomplete review.
-    pub replan: Role,
+    pub replan: RoleDefinition,
     /// Judges whether the results answer the question.
-    pub review: Role,
+    pub review: RoleDefinition,
     /// Writes the answer.
-    pub summary: Role,
+    pub summary: RoleDefinition,
     /// The agents that the steps of a plan may name.
-    pub agents: Vec<SubAgent>,
+    pub agents: Vec<SubAgentDefinition>,
     /// The largest number of node activations, at least 1.
     pub max_iterations: u32,
     /// How many steps run concurrently; the setting `workflow.max_parallel` unless given.
     pub max_concurrency: Option<usize>,
 }
 
-impl Dynamic {
+impl DynamicDefinition {
     /// The roles with their names in files.
-    pub fn roles(&self) -> [(&'static str, &Role); 4] {
+    pub fn roles(&self) -> [(&'static str, &RoleDefinition); 4] {
         [("plan", &self.plan), ("replan", &self.replan), ("review", &self.review), ("summary", &self.summary)]
     }
 
     /// The agent with this name.
-    pub fn agent(&self, name: &str) -> Option<&SubAgent> {
+    pub fn agent(&self, name: &str) -> Option<&SubAgentDefinition> {
         self.agents.iter().find(|agent| agent.name() == name)
     }
 }
 
 /// The task agent in a role of a dynamic workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct RoleDefinition {
     /// Id of the task agent.
     pub agent: String,
     /// The model that the agent uses instead of its own.
@@ -144,14 +144,14 @@ pub struct Role {
 
 /// An agent that the steps of a plan may name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SubAgent {
+pub struct SubAgentDefinition {
     /// The runnable with its retries. The id of the stage is the agent's name.
-    pub stage: Stage,
+    pub stage: StageDefinition,
     /// What the agent can find out. The planner reads this.
     pub description: String,
 }
 
-impl SubAgent {
+impl SubAgentDefinition {
     /// The name that steps use.
     pub fn name(&self) -> &str {
         &self.stage.id
@@ -160,7 +160,7 @@ impl SubAgent {
 
 /// A stage of a workflow.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stage {
+pub struct StageDefinition {
     /// Id of the stage, and name of its output.
     pub id: String,
     /// The runnable of the stage.
@@ -183,7 +183,7 @@ pub struct Route {
     /// The condition under which the route is taken.
     pub condition: Condition,
     /// The stage that the route runs.
-    pub stage: Stage,
+    pub stage: StageDefinition,
 }
 
 /// The runnable of a stage.

@@ -1,6 +1,6 @@
 //! Draws a workflow as a Mermaid flowchart.
 
-use super::definition::{Dynamic, Shape, Target, Workflow};
+use super::definition::{DynamicDefinition, Shape, Target, Workflow};
 use super::structure::{brief, headline, parts};
 use crate::workflow::node::Node;
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ impl Chart {
 impl Chart {
     /// Draws the nodes of a dynamic workflow and the edges between them. Returns the id of the node that runs the
     /// agents.
-    fn nodes(&mut self, dynamic: &Dynamic, level: usize) -> String {
+    fn nodes(&mut self, dynamic: &DynamicDefinition, level: usize) -> String {
         let mut boxes = HashMap::new();
         for node in Node::ALL {
             let id = self.next();
@@ -112,13 +112,13 @@ const WAYS: [(Node, &str, Node); 8] = [
 ];
 
 /// The longest label in characters.
-const LABEL: usize = 80;
+const MAX_LABEL_CHARS: usize = 80;
 
 /// Escapes a text for a quoted label. Characters that Mermaid or HTML interpret become entities.
 pub(super) fn label(text: &str) -> String {
     let text = brief(text);
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars().take(LABEL) {
+    for c in text.chars().take(MAX_LABEL_CHARS) {
         match c {
             '"' | '#' | '&' | '<' | '>' | '`' | ';' | '\\' => {
                 let _ = write!(escaped, "#{};", u32::from(c));
@@ -127,5 +127,5 @@ pub(super) fn label(text: &str) -> String {
             c => escaped.push(c),
         }
     }
-    escaped + if text.chars().nth(LABEL).is_some() { "…" } else { "" }
+    escaped + if text.chars().nth(MAX_LABEL_CHARS).is_some() { "…" } else { "" }
 }

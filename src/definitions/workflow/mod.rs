@@ -4,8 +4,8 @@
 //! - From file to definition: [`read`] loads files, [`reader`] and [`reader_dynamic`] parse a document into a
 //!   [`definition`], and [`fields`] has the known fields. [`builder`] builds the same documents in code, and [`schema`]
 //!   is the JSON Schema for editors.
-//! - Checks: [`check`] verifies every name in templates and conditions with [`names`], and [`known`] every runnable and
-//!   model.
+//! - Checks: [`check`] verifies every name in templates and conditions with [`visible_names`], and
+//!   [`runnable_registry`] every runnable and model.
 //! - At run time: [`template`] and [`condition`] are evaluated in a [`scope`], and [`outputs`] collects the outputs of
 //!   stages. [`node`] has the nodes of a dynamic workflow.
 //! - For people: [`structure`] describes a workflow as JSON or as a tree, and [`flowchart`] draws it.
@@ -16,14 +16,14 @@ pub mod condition;
 pub mod definition;
 pub mod fields;
 pub mod flowchart;
-pub mod known;
-pub mod names;
 pub mod node;
 pub mod outputs;
 pub mod read;
 pub mod reader;
 pub mod reader_dynamic;
+pub mod runnable_registry;
 pub mod schema;
 pub mod scope;
 pub mod structure;
 pub mod template;
+pub mod visible_names;

@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// The node with this id.
-    pub fn of(id: &str) -> Option<Self> {
+    pub fn from_id(id: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|node| node.id() == id)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How many past iterations are kept. Templates see only the last one.
-const HISTORY: usize = 100;
+const MAX_ITERATIONS_KEPT: usize = 100;
 
 /// The outputs of one iteration by stage.
 pub type Iteration = Arc<Outputs>;
@@ -85,7 +85,7 @@ impl OutputStore {
         if self.scope.iteration > 0 {
             self.scope.last = Arc::new(self.left());
             self.history.push_back(Arc::clone(&self.scope.last));
-            self.history.drain(..self.history.len().saturating_sub(HISTORY));
+            self.history.drain(..self.history.len().saturating_sub(MAX_ITERATIONS_KEPT));
         }
         self.scope.iteration = self.scope.iteration.saturating_add(1);
         self.clear();
@@ -114,30 +114,38 @@ fn texts(outputs: &Outputs) -> Map<String, Value> {
 mod tests {
     use super::*;
     use crate::workflow::condition::Condition;
-    use crate::workflow::definition::{LimitsConfig, Retry, Stage, Target, Workflow};
+    use crate::workflow::definition::{LimitsConfig, Retry, StageDefinition, Target, Workflow};
     use crate::workflow::template::InputMapping;
 
-    fn stage(id: &str, runnable: Target) -> Stage {
+    fn stage(id: &str, runnable: Target) -> StageDefinition {
         let input = InputMapping::default();
-        Stage { id: id.into(), runnable, input, condition: None, retry: Retry::default(), timeout: None, model: None }
+        StageDefinition {
+            id: id.into(),
+            runnable,
+            input,
+            condition: None,
+            retry: Retry::default(),
+            timeout: None,
+            model: None,
+        }
     }
 
-    fn agent(id: &str) -> Stage {
+    fn agent(id: &str) -> StageDefinition {
         stage(id, Target::Reference("agent".into()))
     }
 
-    fn inline(id: &str, shape: Shape) -> Stage {
+    fn inline(id: &str, shape: Shape) -> StageDefinition {
         let workflow = Workflow { id: id.into(), description: String::new(), shape, limits: LimitsConfig::default() };
         stage(id, Target::Inline(Box::new(workflow)))
     }
 
-    fn looped(stages: Vec<Stage>, inherit: &[&str]) -> Shape {
+    fn looped(stages: Vec<StageDefinition>, inherit: &[&str]) -> Shape {
         let inherit_keys = inherit.iter().map(|key| (*key).to_owned()).collect();
         let condition = Condition::parse("true").unwrap();
         Shape::Loop { stages, condition, max_iterations: 3, output: None, inherit_keys }
     }
 
-    fn parallel(branches: Vec<Stage>) -> Shape {
+    fn parallel(branches: Vec<StageDefinition>) -> Shape {
         Shape::Parallel { branches, merge_template: None, max_concurrency: None }
     }
 

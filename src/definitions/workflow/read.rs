@@ -62,7 +62,7 @@ impl WorkflowError {
 }
 
 /// A file and its workflow or error. The error does not repeat the file's name.
-pub type Loaded = (PathBuf, Result<WorkflowRecord, WorkflowError>);
+pub type LoadedWorkflow = (PathBuf, Result<WorkflowRecord, WorkflowError>);
 
 /// Reads the workflow in a file. The error names the file.
 pub fn file(path: &Path) -> Result<WorkflowRecord, WorkflowError> {
@@ -70,13 +70,13 @@ pub fn file(path: &Path) -> Result<WorkflowRecord, WorkflowError> {
 }
 
 /// Reads the workflows in files and folders, each file once. A file that fails does not stop the others.
-pub fn read_paths(paths: &[PathBuf]) -> Vec<Loaded> {
+pub fn read_paths(paths: &[PathBuf]) -> Vec<LoadedWorkflow> {
     let refuse = |id, other| WorkflowError::Duplicate { id, other };
     files::without_duplicates(files::read_paths(paths, read), WorkflowRecord::id, refuse)
 }
 
 /// The compiled-in workflows, by file name. All of them are valid.
-pub fn builtin() -> Vec<Loaded> {
+pub fn builtin() -> Vec<LoadedWorkflow> {
     let files = COMPILED_IN.files().filter(|file| files::is_document(file.path()));
     let read = |file: &include_dir::File<'_>| text(file.path(), file.contents_utf8().unwrap_or_default());
     files.map(|file| (Path::new("workflows").join(file.path()), read(file))).collect()

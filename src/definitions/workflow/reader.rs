@@ -1,7 +1,7 @@
 //! Parses a document into a workflow. It continues after an error, so that all problems are reported together.
 
 use super::condition::Condition;
-use super::definition::{LimitsConfig, Retry, Route, Shape, Stage, Target, Workflow};
+use super::definition::{LimitsConfig, Retry, Route, Shape, StageDefinition, Target, Workflow};
 use super::fields;
 use super::scope::RESERVED;
 use super::template::{InputMapping, is_name};
@@ -142,7 +142,7 @@ impl Reader {
     }
 
     /// Parses the stage of a route.
-    fn routed(&mut self, value: &Value, path: &str) -> Option<Stage> {
+    fn routed(&mut self, value: &Value, path: &str) -> Option<StageDefinition> {
         let stage = self.stage(value, path)?;
         if stage.condition.is_some() {
             let hint = "the route's `condition` decides; remove this one";
@@ -151,7 +151,7 @@ impl Reader {
         Some(stage)
     }
 
-    fn stages(&mut self, table: Table<'_>, name: &str) -> Vec<Stage> {
+    fn stages(&mut self, table: Table<'_>, name: &str) -> Vec<StageDefinition> {
         let what = if name == "branches" { "one branch" } else { "one stage" };
         let mut stages = Vec::new();
         let mut ids = Vec::new();
@@ -165,7 +165,7 @@ impl Reader {
         stages
     }
 
-    fn stage(&mut self, value: &Value, path: &str) -> Option<Stage> {
+    fn stage(&mut self, value: &Value, path: &str) -> Option<StageDefinition> {
         let table = self.table(value, path, "a stage is a table with `id`, `runnable` and `input`")?;
         fields::check(table.fields, path, "stage", &mut self.report);
         let id = self.text(table, "id");
@@ -184,7 +184,7 @@ impl Reader {
         let retry = self.retry(table);
         let (timeout, model) = (self.duration(table, "timeout"), self.model(table));
         let input = input.unwrap_or_default();
-        Some(Stage { id: id?.to_owned(), runnable: runnable?, input, condition, retry, timeout, model })
+        Some(StageDefinition { id: id?.to_owned(), runnable: runnable?, input, condition, retry, timeout, model })
     }
 
     pub(super) fn runnable(&mut self, table: Table<'_>) -> Option<Target> {

@@ -1,6 +1,6 @@
 //! Parses workflows with `type: dynamic`.
 
-use super::definition::{Dynamic, Role, Stage, SubAgent};
+use super::definition::{DynamicDefinition, RoleDefinition, StageDefinition, SubAgentDefinition};
 use super::fields;
 use super::reader::{MAX_ITERATIONS, Reader, Table};
 use super::template::InputMapping;
@@ -9,7 +9,7 @@ use super::template::InputMapping;
 const LONGEST: u32 = 7;
 
 impl Reader {
-    pub(super) fn dynamic(&mut self, table: Table<'_>) -> Option<Dynamic> {
+    pub(super) fn dynamic(&mut self, table: Table<'_>) -> Option<DynamicDefinition> {
         let roles = ["plan", "replan", "review", "summary"].map(|name| self.role(table, name));
         let agents = self.sub_agents(table);
         let max_iterations = self.count(table, "max_iterations", 1).unwrap_or(MAX_ITERATIONS);
@@ -19,7 +19,7 @@ impl Reader {
         }
         let max_concurrency = self.count(table, "max_concurrency", 1);
         let [plan, replan, review, summary] = roles;
-        Some(Dynamic {
+        Some(DynamicDefinition {
             plan: plan?,
             replan: replan?,
             review: review?,
@@ -30,7 +30,7 @@ impl Reader {
         })
     }
 
-    fn role(&mut self, table: Table<'_>, name: &str) -> Option<Role> {
+    fn role(&mut self, table: Table<'_>, name: &str) -> Option<RoleDefinition> {
         let hint = "write `{agent: some_agent}`, with `model: name` to override its model";
         let path = table.at(name);
         let Some(value) = table.get(name) else {
@@ -46,10 +46,10 @@ impl Reader {
             None => {}
         }
         let model = self.model(role);
-        Some(Role { agent: agent?.to_owned(), model })
+        Some(RoleDefinition { agent: agent?.to_owned(), model })
     }
 
-    fn sub_agents(&mut self, table: Table<'_>) -> Vec<SubAgent> {
+    fn sub_agents(&mut self, table: Table<'_>) -> Vec<SubAgentDefinition> {
         let (mut agents, mut names) = (Vec::new(), Vec::new());
         for (path, value) in self.list(table, "agents", "one agent") {
             let hint = "an agent is a table with `name`, `runnable` and `description`";
@@ -71,8 +71,9 @@ impl Reader {
             let (Some(name), Some(runnable)) = (name, runnable) else { continue };
             names.push((path.clone(), name.to_owned()));
             let input = InputMapping::default();
-            let stage = Stage { id: name.to_owned(), runnable, input, condition: None, retry, timeout, model };
-            agents.push(SubAgent { stage, description });
+            let stage =
+                StageDefinition { id: name.to_owned(), runnable, input, condition: None, retry, timeout, model };
+            agents.push(SubAgentDefinition { stage, description });
         }
         self.unique(&names, "name");
         agents
@@ -82,8 +83,8 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use crate::workflow::builder::{Dynamic, Role, SubAgent};
-    use crate::workflow::known::KnownRunnables;
     use crate::workflow::read;
+    use crate::workflow::runnable_registry::RunnableRegistry;
     use std::path::Path;
     use std::time::Duration;
 
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn references_are_checked_and_a_role_needs_a_task_agent() {
-        let known = KnownRunnables::new(["x".to_owned()]).with_builtin();
+        let known = RunnableRegistry::new(["x".to_owned()]).with_builtin();
         let checked = |content: &str| known.check(read::text(Path::new("w.yaml"), content).unwrap());
         let shipped = "id: w\ntype: dynamic\nplan: {agent: ops_plan_agent}\nreplan: {agent: ops_replan_agent}\n\
                        review: {agent: ops_review_agent}\nsummary: {agent: ops_summary_agent}\nagents: [{name: a, runnable: x, description: z}]\n";

@@ -4,7 +4,7 @@
 //! workflow sees a snapshot of the enclosing scope, with its own input as `{query}`. A scope is cheap to clone: its
 //! values are shared until they change.
 
-use super::definition::{Shape, Stage, Target, Workflow};
+use super::definition::{Shape, StageDefinition, Target, Workflow};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -93,10 +93,10 @@ impl Scope {
             ("loop", Some("iteration")) => Found::Text(Cow::Owned(self.iteration.to_string())),
             ("loop", Some(below)) => match below.split_once('.') {
                 Some(("iteration", _)) => Found::Through,
-                Some(("last", below)) => of(&self.last, below),
+                Some(("last", below)) => find_output(&self.last, below),
                 Some(_) | None => Found::Unknown,
             },
-            _ => of(&self.outputs, path),
+            _ => find_output(&self.outputs, path),
         }
     }
 
@@ -115,7 +115,7 @@ pub fn is_or_within(id: &str, key: &str) -> bool {
     id.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
+fn find_output<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
     // Outputs of inner stages are stored under their whole path.
     match outputs.get(path) {
         Some(Some(output)) => Found::Text(Cow::Borrowed(output)),
@@ -125,7 +125,7 @@ fn of<'a>(outputs: &'a Outputs, path: &str) -> Found<'a> {
     }
 }
 
-impl Stage {
+impl StageDefinition {
     /// The names under which a pipeline or loop finds the outputs of this stage: its own id; for a parallel workflow
     /// also the ids of the branches; for an inline pipeline or loop also `id.inner` for each inner stage.
     ///

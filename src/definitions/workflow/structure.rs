@@ -1,8 +1,10 @@
 //! Describes a workflow for people: as JSON for a viewer and as a tree for the terminal.
 //! [`mermaid`](super::flowchart::mermaid) draws the flowchart.
 
-use super::definition::{LimitsConfig, Retry, Role, Route, Shape, Stage, SubAgent, Target, Workflow};
-use super::known::KnownRunnables;
+use super::definition::{
+    LimitsConfig, Retry, RoleDefinition, Route, Shape, StageDefinition, SubAgentDefinition, Target, Workflow,
+};
+use super::runnable_registry::RunnableRegistry;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use types::duration;
@@ -11,11 +13,11 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Describes the nested structure: types, ids, stages, branches, routes, inputs, conditions and limits. References stay
 /// ids.
 pub fn describe(workflow: &Workflow) -> Value {
-    describe_known(workflow, &KnownRunnables::default())
+    describe_known(workflow, &RunnableRegistry::default())
 }
 
 /// Describes the structure like [`describe`], and adds `runnable_kind` to references that `known` has.
-pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
+pub fn describe_known(workflow: &Workflow, known: &RunnableRegistry) -> Value {
     let mut described = Map::new();
     let mut put = |name: &str, value: Value| drop(described.insert(name.to_owned(), value));
     put("type", workflow.shape.as_str().into());
@@ -24,7 +26,7 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
     if workflow.limits != LimitsConfig::default() {
         put("limits", limits(&workflow.limits));
     }
-    let stages = |stages: &[Stage]| stages.iter().map(|stage| described_stage(stage, known)).collect();
+    let stages = |stages: &[StageDefinition]| stages.iter().map(|stage| described_stage(stage, known)).collect();
     match &workflow.shape {
         Shape::Pipeline { stages: list, inherit_keys, .. } => {
             put("stages", stages(list));
@@ -47,7 +49,7 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
             put("default", default.as_deref().map_or(Value::Null, |stage| described_stage(stage, known)));
         }
         Shape::Dynamic(dynamic) => {
-            for (name, Role { agent, model }) in dynamic.roles() {
+            for (name, RoleDefinition { agent, model }) in dynamic.roles() {
                 put(name, json!({ "agent": agent, "model": model }));
             }
             put("agents", dynamic.agents.iter().map(|agent| described_agent(agent, known)).collect());
@@ -61,19 +63,19 @@ pub fn describe_known(workflow: &Workflow, known: &KnownRunnables) -> Value {
     Value::Object(described)
 }
 
-fn described_stage(stage: &Stage, known: &KnownRunnables) -> Value {
+fn described_stage(stage: &StageDefinition, known: &RunnableRegistry) -> Value {
     let condition = stage.condition.as_ref().map(|condition| condition.as_str());
     let described = json!({ "id": stage.id, "input": stage.input.template(), "condition": condition });
     described_target(stage, described, known)
 }
 
-fn described_agent(agent: &SubAgent, known: &KnownRunnables) -> Value {
+fn described_agent(agent: &SubAgentDefinition, known: &RunnableRegistry) -> Value {
     let described = json!({ "name": agent.name(), "description": agent.description });
     described_target(&agent.stage, described, known)
 }
 
 /// Adds runnable, retries, model and timeout of a stage.
-fn described_target(stage: &Stage, mut described: Value, known: &KnownRunnables) -> Value {
+fn described_target(stage: &StageDefinition, mut described: Value, known: &RunnableRegistry) -> Value {
     match &stage.runnable {
         Target::Inline(workflow) => described["runnable"] = describe_known(workflow, known),
         Target::Reference(id) => {
@@ -150,7 +152,7 @@ pub(super) fn headline(workflow: &Workflow) -> String {
 
 fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>) {
     if let Shape::Dynamic(dynamic) = &workflow.shape {
-        for (name, Role { agent, model }) in dynamic.roles() {
+        for (name, RoleDefinition { agent, model }) in dynamic.roles() {
             let model = model.as_ref().map(|model| format!("model {model}")).unwrap_or_default();
             rows.push((format!("{indent}├─ {name}: {agent}"), model));
         }
@@ -175,7 +177,7 @@ fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>)
 }
 
 /// The stages, each with its condition in words.
-pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &Stage)> {
+pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &StageDefinition)> {
     let when = |condition: &str| Some(format!("if {}", brief(condition)));
     match shape {
         Shape::Conditional { routes, default } => {
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_json_has_all_that_is_nested() {
-        let described = describe_known(&shipped("research_workflow"), &KnownRunnables::default().with_builtin());
+        let described = describe_known(&shipped("research_workflow"), &RunnableRegistry::default().with_builtin());
         assert_eq!(
             (&described["type"], &described["stages"][0]["runnable"]),
             (&json!("pipeline"), &json!("intent_agent"))
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn a_dynamic_workflow_is_shown_with_its_roles_nodes_and_agents() {
         let ops = shipped("dynamic_ops");
-        let described = describe_known(&ops, &KnownRunnables::default().with_builtin());
+        let described = describe_known(&ops, &RunnableRegistry::default().with_builtin());
         assert_eq!((&described["type"], &described["max_iterations"]), (&json!("dynamic"), &json!(10)));
         assert_eq!(described["review"], json!({"agent": "ops_review_agent", "model": null}));
         let agent = &described["agents"][0];

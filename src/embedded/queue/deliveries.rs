@@ -30,7 +30,7 @@ pub(super) struct Deliveries {
 
 /// A delivered job: its sequence, and the number of its deliveries so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct TakenJob {
     pub(super) seq: u64,
     pub(super) delivered: u64,
 }
@@ -46,7 +46,7 @@ impl Deliveries {
     }
 
     /// Delivers up to `max` jobs, oldest first. They are redelivered after `ack_wait`.
-    pub(super) fn take(&mut self, max: usize, now: Moment, ack_wait: Duration) -> Vec<Taken> {
+    pub(super) fn take(&mut self, max: usize, now: Moment, ack_wait: Duration) -> Vec<TakenJob> {
         while let Some((due, seq)) = self.due.first().copied()
             && due <= now
         {
@@ -62,8 +62,8 @@ impl Deliveries {
         {
             if let Some(job) = self.jobs.get_mut(&seq) {
                 job.delivered += 1;
-                taken.push(Taken { seq, delivered: job.delivered });
-                self.put_off(seq, now + ack_wait);
+                taken.push(TakenJob { seq, delivered: job.delivered });
+                self.reschedule(seq, now + ack_wait);
             }
         }
         taken
@@ -80,13 +80,13 @@ impl Deliveries {
     }
 
     /// Sets the time of a job's redelivery to `due`. Has no effect when the job was redelivered since.
-    pub(super) fn postpone(&mut self, taken: Taken, due: Moment) {
+    pub(super) fn postpone(&mut self, taken: TakenJob, due: Moment) {
         if self.jobs.get(&taken.seq).is_some_and(|job| job.delivered == taken.delivered && job.due.is_some()) {
-            self.put_off(taken.seq, due);
+            self.reschedule(taken.seq, due);
         }
     }
 
-    fn put_off(&mut self, seq: u64, due: Moment) {
+    fn reschedule(&mut self, seq: u64, due: Moment) {
         if let Some(job) = self.jobs.get_mut(&seq) {
             if let Some(before) = job.due.replace(due) {
                 self.due.remove(&(before, seq));
@@ -140,7 +140,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(6);
 
-    fn seqs(taken: &[Taken]) -> Vec<u64> {
+    fn seqs(taken: &[TakenJob]) -> Vec<u64> {
         taken.iter().map(|one| one.seq).collect()
     }
 
@@ -157,7 +157,7 @@ mod tests {
         jobs.postpone(first[0], start + WAIT * 2);
         assert!(jobs.take(10, start + WAIT, WAIT).is_empty(), "progress delays the redelivery");
         let again = jobs.take(10, start + WAIT * 2, WAIT);
-        assert_eq!(again, [Taken { seq: 1, delivered: 2 }]);
+        assert_eq!(again, [TakenJob { seq: 1, delivered: 2 }]);
         jobs.postpone(first[0], start);
         assert!(jobs.take(10, start + WAIT * 2, WAIT).is_empty(), "an old delivery has no effect");
         assert!(jobs.remove(1) && jobs.next_due().is_none() && jobs.lanes.is_empty());

@@ -13,7 +13,7 @@ use types::event::{EventType, OutEvent};
 use types::timestamp::Timestamp;
 
 /// The number of events that a reader loads together.
-const PAGE: usize = 128;
+const PAGE_SIZE: usize = 128;
 /// The number of rows that one operation of the housekeeping deletes, so that other operations run in between.
 pub(super) const PRUNE_BATCH: usize = 1_024;
 
@@ -33,14 +33,14 @@ pub(super) fn emit(
             continue;
         }
         row.push((event.channel.as_str(), event.event_type.as_str(), &*event.payload));
-        tables.gathered.event(now, published.seq, &event.session_id, id);
+        tables.pending_rows.event(now, published.seq, &event.session_id, id);
         stored.push((event.session_id.clone(), published.seq));
     }
     drop(inner);
     if let (Some((_, first)), Some((_, last))) = (stored.first(), stored.last()) {
         // The single writer assigns the sequences, so those of one call are consecutive.
         tables.events.insert(*first, row)?;
-        tables.gathered.counter(EVENTS_LAST, *last);
+        tables.pending_rows.counter(EVENTS_LAST, *last);
     }
     Ok(stored)
 }
@@ -95,7 +95,7 @@ impl Reader {
                 return Some(Ok(event));
             }
             self.more.mark_unchanged();
-            let seqs = self.state.lock().events_after(&self.session, self.after, PAGE);
+            let seqs = self.state.lock().events_after(&self.session, self.after, PAGE_SIZE);
             if seqs.is_empty() {
                 // Cannot fail: the sender lives in the state, which this reader holds.
                 self.more.changed().await.ok()?;

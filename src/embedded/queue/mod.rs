@@ -2,11 +2,11 @@
 //!
 //! - [`state`]: the queue's memory, which is rebuilt when the file is opened.
 //! - [`deliveries`]: waiting and in-flight jobs. [`window`]: recent message ids, for deduplication.
-//! - [`events`]: events. [`letters`]: dead letters.
+//! - [`events`]: events. [`dead_letters`]: dead letters.
 
+mod dead_letters;
 mod deliveries;
 mod events;
-mod letters;
 mod state;
 mod window;
 
@@ -17,7 +17,7 @@ use base::metrics::metrics;
 use base::tasks::{OnPanic, Tasks};
 use base::telemetry::TraceContext;
 use bytes::Bytes;
-use deliveries::Taken;
+use deliveries::TakenJob;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use redb::ReadableTable;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::message::Message;
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, LANE_RESERVE, Publish, Published,
-    Queue, QueueError, Result, Storage, StreamEvent, StreamState, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, LANE_RESERVE, Publish, Published, Queue,
+    QueueError, Result, Storage, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
@@ -38,9 +38,9 @@ use types::timestamp::Timestamp;
 /// The largest payload in bytes: 1 MiB and some room for the fields that the gateway adds.
 pub const MAX_PAYLOAD: usize = 1024 * 1024 + 64 * 1024;
 /// The interval at which expired events, letters and ids are deleted.
-const HOUSEKEEPING: Duration = Duration::from_secs(60);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(60);
 /// How long dead letters are kept.
-const KEEP_LETTERS: Duration = Duration::from_secs(30 * 86_400);
+const DEAD_LETTER_RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
 /// The queue in an [`EmbeddedFile`]. A file has one queue.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl EmbeddedQueue {
         });
         let (housekeeper, stop, clock) = (Arc::downgrade(&queue), tasks.stop_token(), queue.file.clock().clone());
         tasks.spawn("embedded queue housekeeping", OnPanic::Log, async move {
-            while stop.run_until_cancelled(clock.sleep(HOUSEKEEPING)).await.is_some() {
+            while stop.run_until_cancelled(clock.sleep(HOUSEKEEPING_INTERVAL)).await.is_some() {
                 // The task must not keep the file open.
                 let Some(queue) = housekeeper.upgrade() else { return };
                 if let Err(error) = queue.prune().await {
@@ -89,7 +89,7 @@ impl EmbeddedQueue {
             let state = Arc::clone(&self.state);
             let then = move |old: &Vec<StoredEvent>| {
                 let mut inner = state.lock();
-                old.iter().for_each(|(session, seq)| inner.expired(session, *seq));
+                old.iter().for_each(|(session, seq)| inner.remove_expired(session, *seq));
             };
             let old = self.file.write_then(move |tables| events::prune(tables, before), then).await?;
             pruned += old.len() as u64;
@@ -97,13 +97,14 @@ impl EmbeddedQueue {
                 break;
             }
         }
-        let (ids, letters) = (now.minus(window::WINDOW).as_millis(), now.minus(KEEP_LETTERS).as_millis());
+        let (ids, letters) =
+            (now.minus(window::DUPLICATE_WINDOW).as_millis(), now.minus(DEAD_LETTER_RETENTION).as_millis());
         while self.file.write(move |tables| prune_ids(tables, ids, letters)).await? {}
         Ok(pruned)
     }
 
     /// Takes up to `max` jobs. Also returns whether more are ready, and when the next redelivery is due.
-    fn take(&self, max: usize) -> (Vec<Taken>, bool, Option<Moment>) {
+    fn take(&self, max: usize) -> (Vec<TakenJob>, bool, Option<Moment>) {
         let mut inner = self.state.lock();
         let before = inner.deliveries.next_due();
         let taken = inner.deliveries.take(max, self.file.clock().moment(), self.ack_wait);
@@ -125,7 +126,7 @@ impl EmbeddedQueue {
             Message {
                 session_id: session.to_owned(),
                 seq,
-                stream: self.state.made(),
+                stream: self.state.created_at(),
                 payload: Bytes::copy_from_slice(payload),
                 msg_id: msg_id.map(str::to_owned),
                 default_id: format!("{}-{seq}", self.state.created),
@@ -135,7 +136,7 @@ impl EmbeddedQueue {
         }))
     }
 
-    fn deliver(&self, taken: &[Taken], followed: bool) -> Result<Vec<Delivery>> {
+    fn deliver(&self, taken: &[TakenJob], more_pending: bool) -> Result<Vec<Delivery>> {
         let again = taken.iter().filter(|one| one.delivered > 1).count();
         metrics().redeliveries.inc_by(again as u64);
         let deliveries = self.file.read(|read| {
@@ -143,7 +144,7 @@ impl EmbeddedQueue {
             let mut deliveries = Vec::with_capacity(taken.len());
             for one in taken {
                 let Some(message) = self.message(&table, one.seq)? else { continue };
-                deliveries.push(Delivery { message, token: token(*one), followed });
+                deliveries.push(Delivery { message, token: token(*one), more_pending });
             }
             Ok(deliveries)
         })?;
@@ -158,7 +159,7 @@ impl EmbeddedQueue {
         let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, places);
         let then = move |published: &Result<Published>| {
             if let Ok(Published { seq, duplicate: false }) = published {
-                ready.published(&session, *seq, trace);
+                ready.notify_published(&session, *seq, trace);
             }
         };
         self.file.write_then(work, then).await?
@@ -173,15 +174,15 @@ impl EmbeddedQueue {
 
 type JobTable = redb::ReadOnlyTable<u64, (i64, &'static str, Option<&'static str>, &'static [u8])>;
 
-fn token(taken: Taken) -> DeliveryToken {
+fn token(taken: TakenJob) -> DeliveryToken {
     DeliveryToken(format!("{}:{}", taken.seq, taken.delivered))
 }
 
-fn parse(token: &DeliveryToken) -> Result<Taken> {
+fn parse(token: &DeliveryToken) -> Result<TakenJob> {
     let parts = token.0.split_once(':').and_then(|(seq, delivered)| Some((seq.parse().ok()?, delivered.parse().ok()?)));
     let (seq, delivered) =
         parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a delivery token of this queue", token.0)))?;
-    Ok(Taken { seq, delivered })
+    Ok(TakenJob { seq, delivered })
 }
 
 fn check_size(payload: &Bytes) -> Result<()> {
@@ -286,7 +287,7 @@ impl Queue for EmbeddedQueue {
 
     async fn stream(&self) -> Result<StreamState> {
         self.file.check()?;
-        Ok(StreamState { made: self.state.made(), last_seq: self.state.lock().jobs.last() })
+        Ok(StreamState { created_at: self.state.created_at(), last_seq: self.state.lock().jobs.last() })
     }
 
     async fn backlog(&self) -> Result<Backlog> {
@@ -312,7 +313,7 @@ impl Queue for EmbeddedQueue {
         }
         let (state, readers) = (Arc::clone(&self.state), Arc::clone(&self.state));
         let work = move |tables: &mut Tables<'_>| events::emit(tables, &state, &events);
-        self.file.write_then(work, move |stored| readers.emitted(stored)).await?;
+        self.file.write_then(work, move |stored| readers.notify_emitted(stored)).await?;
         Ok(())
     }
 
@@ -321,24 +322,24 @@ impl Queue for EmbeddedQueue {
         Ok(events::subscribe(Arc::clone(&self.file), Arc::clone(&self.state), session_id, from))
     }
 
-    async fn knows(&self, session_id: &str) -> Result<bool> {
-        Ok(self.state.lock().knows(session_id))
+    async fn has_session(&self, session_id: &str) -> Result<bool> {
+        Ok(self.state.lock().has_session(session_id))
     }
 
-    async fn dead(&self, letter: DeadLetter) -> Result<()> {
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()> {
         let state = Arc::clone(&self.state);
-        Ok(self.file.write(move |tables| letters::put(tables, &state, &letter)).await?)
+        Ok(self.file.write(move |tables| dead_letters::put(tables, &state, &letter)).await?)
     }
 
-    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
-        letters::list(&self.file, after, limit)
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<StoredDeadLetter>> {
+        dead_letters::list(&self.file, after, limit)
     }
 
-    async fn last_letter(&self) -> Result<u64> {
+    async fn last_dead_letter_seq(&self) -> Result<u64> {
         Ok(self.state.lock().dead.last())
     }
 
-    async fn remove_letter(&self, seq: u64) -> Result<bool> {
+    async fn remove_dead_letter(&self, seq: u64) -> Result<bool> {
         Ok(self.file.write(move |tables| Ok(tables.dead.remove(seq)?.is_some())).await?)
     }
 
@@ -353,7 +354,7 @@ impl Queue for EmbeddedQueue {
         Ok(BroadcastStream::new(self.cancels.subscribe()).filter_map(async |hint| hint.ok()).boxed())
     }
 
-    async fn hint_timers(&self) -> Result<()> {
+    async fn notify_scheduler(&self) -> Result<()> {
         // Sending fails only when no scheduler listens.
         let _ = self.hints.send(TimerHint);
         Ok(())

@@ -3,7 +3,7 @@
 
 use super::deliveries::Deliveries;
 use super::events;
-use super::window::{WINDOW, Window};
+use super::window::{DUPLICATE_WINDOW, DuplicateWindow};
 use crate::store::{DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables};
 use base::telemetry::TraceContext;
 use redb::ReadableTable;
@@ -51,7 +51,7 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     last: u64,
-    window: Window,
+    window: DuplicateWindow,
 }
 
 impl Counter {
@@ -89,12 +89,12 @@ impl State {
                 Ok(created)
             })
             .await?;
-        let inner = file.read(|read| Inner::load(read, now.minus(WINDOW)))?;
+        let inner = file.read(|read| Inner::load(read, now.minus(DUPLICATE_WINDOW)))?;
         Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
     }
 
     /// Returns the creation time of the job stream.
-    pub(super) fn made(&self) -> Timestamp {
+    pub(super) fn created_at(&self) -> Timestamp {
         Timestamp::from_millis(i64::try_from(self.created).unwrap_or(i64::MAX))
     }
 
@@ -122,16 +122,16 @@ impl State {
             *inner.reserved.entry(session.to_owned()).or_default() += 1;
             inner.jobs.next(id, now).seq
         };
-        tables.gathered.counter(JOBS_LAST, seq);
+        tables.pending_rows.counter(JOBS_LAST, seq);
         tables.jobs.insert(seq, (now.as_millis(), session, id, &*job.payload))?;
         if let Some(id) = id {
-            tables.gathered.job_id(now, seq, id);
+            tables.pending_rows.job_id(now, seq, id);
         }
         Ok(Ok(Published { seq, duplicate: false }))
     }
 
     /// Makes a job deliverable, after it is on disk.
-    pub(super) fn published(&self, session: &str, seq: u64, trace: Option<TraceContext>) {
+    pub(super) fn notify_published(&self, session: &str, seq: u64, trace: Option<TraceContext>) {
         let mut inner = self.lock();
         if let Some(reserved) = inner.reserved.get_mut(session) {
             *reserved -= 1;
@@ -150,8 +150,8 @@ impl Publisher for State {
         events::emit(tables, self, events)
     }
 
-    fn emitted(&self, stored: &[StoredEvent]) {
-        self.lock().emitted(stored);
+    fn notify_emitted(&self, stored: &[StoredEvent]) {
+        self.lock().notify_emitted(stored);
     }
 }
 
@@ -210,7 +210,7 @@ impl Inner {
     }
 
     /// Adds events to the index and notifies their readers, after the events are on disk.
-    pub(super) fn emitted(&mut self, stored: &[StoredEvent]) {
+    pub(super) fn notify_emitted(&mut self, stored: &[StoredEvent]) {
         for (session, seq) in stored {
             self.index_event(session, *seq);
             self.last_event = self.last_event.max(*seq);
@@ -222,7 +222,7 @@ impl Inner {
     }
 
     /// Removes an expired event, and all earlier ones, from the index.
-    pub(super) fn expired(&mut self, session: &str, seq: u64) {
+    pub(super) fn remove_expired(&mut self, session: &str, seq: u64) {
         if let Some(seqs) = self.index.get_mut(session) {
             while seqs.front().is_some_and(|first| *first <= seq) {
                 seqs.pop_front();
@@ -254,7 +254,7 @@ impl Inner {
     }
 
     /// True when the queue holds a job or an event of the session.
-    pub(super) fn knows(&self, session: &str) -> bool {
+    pub(super) fn has_session(&self, session: &str) -> bool {
         self.deliveries.depth(session) > 0 || self.index.contains_key(session)
     }
 }

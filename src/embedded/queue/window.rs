@@ -6,24 +6,24 @@ use std::time::Duration;
 use types::timestamp::Timestamp;
 
 /// How long a message id is remembered.
-pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
+pub(super) const DUPLICATE_WINDOW: Duration = Duration::from_secs(3_600);
 
 /// The ids within the window. Only a keyed hash of 128 bits is kept for each, since a busy hour has millions.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct DuplicateWindow {
     keys: [RandomState; 2],
     seqs: HashMap<(u64, u64), u64>,
     ages: VecDeque<(Timestamp, (u64, u64))>,
 }
 
-impl Window {
+impl DuplicateWindow {
     fn key(&self, id: &str) -> (u64, u64) {
         (self.keys[0].hash_one(id), self.keys[1].hash_one(id))
     }
 
     /// Returns the sequence of the message that was stored under `id` within the window before `now`.
     pub(super) fn find(&mut self, id: &str, now: Timestamp) -> Option<u64> {
-        let oldest = now.minus(WINDOW);
+        let oldest = now.minus(DUPLICATE_WINDOW);
         while let Some((at, key)) = self.ages.front().copied()
             && at < oldest
         {
@@ -47,11 +47,11 @@ mod tests {
 
     #[test]
     fn an_id_is_forgotten_when_the_window_has_passed() {
-        let (mut window, start) = (Window::default(), Timestamp::from_millis(1_000));
+        let (mut window, start) = (DuplicateWindow::default(), Timestamp::from_millis(1_000));
         window.insert("会话:m-1", 7, start);
-        assert_eq!(window.find("会话:m-1", start.plus(WINDOW)), Some(7));
+        assert_eq!(window.find("会话:m-1", start.plus(DUPLICATE_WINDOW)), Some(7));
         assert_eq!(window.find("会话:m-2", start), None);
-        assert_eq!(window.find("会话:m-1", start.plus(WINDOW + Duration::from_millis(1))), None);
+        assert_eq!(window.find("会话:m-1", start.plus(DUPLICATE_WINDOW + Duration::from_millis(1))), None);
         assert!(window.seqs.is_empty() && window.ages.is_empty());
     }
 }

@@ -2,8 +2,8 @@
 
 use super::EmbeddedFile;
 use super::fault::Fault;
-use super::shelf::Shelf;
 use super::tables::{PLANS, Tables, decode, encode};
+use super::versioned_table::VersionedTable;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use redb::ReadableTable;
@@ -17,8 +17,8 @@ use types::timestamp::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     plans: Mutex<HashMap<(String, String), Arc<Plan>>>,
-    pub(super) agents: Arc<Shelf<AgentRecord>>,
-    pub(super) workflows: Arc<Shelf<WorkflowRecord>>,
+    pub(super) agents: Arc<VersionedTable<AgentRecord>>,
+    pub(super) workflows: Arc<VersionedTable<WorkflowRecord>>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

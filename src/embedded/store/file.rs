@@ -3,10 +3,10 @@
 //! Operations that arrive during a commit share the next one (group commit). So a busy engine needs one sync for
 //! hundreds of operations, and an idle engine does not wait.
 
-use super::broken::Broken;
 use super::fault::Fault;
-use super::gathered;
+use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
+use super::pending_rows;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
 use base::clock::Clock;
@@ -28,7 +28,7 @@ const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// The largest number of operations in one commit, so that the first of them does not wait long.
 const MAX_BATCH: usize = 2_048;
 /// How long an operation without a waiting caller may wait for others.
-const LAZY: Duration = Duration::from_millis(100);
+const LAZY_WRITE_DELAY: Duration = Duration::from_millis(100);
 
 /// Sends the outcome of a commit to the caller of one operation.
 type Answer = Box<dyn FnOnce(Result<(), Fault>) + Send>;
@@ -53,7 +53,7 @@ pub struct EmbeddedFile {
     operations: Mutex<Option<Sender<Operation>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     publisher: Mutex<Option<Arc<dyn Publisher>>>,
-    broken: Arc<Broken>,
+    broken: Arc<FirstFailure>,
     path: PathBuf,
 }
 
@@ -97,7 +97,7 @@ impl EmbeddedFile {
         }
         tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
         let (sender, receiver) = mpsc::channel();
-        let broken = Arc::new(Broken::of(path));
+        let broken = Arc::new(FirstFailure::from_path(path));
         let sizes = metrics().batch_size("file");
         let writer =
             Writer { database: Arc::clone(&database), broken: Arc::clone(&broken), clock: clock.clone(), sizes };
@@ -112,8 +112,8 @@ impl EmbeddedFile {
     }
 
     /// Makes a read or write failure of the file end these tasks, since nothing works without the file.
-    pub fn ends(&self, tasks: &Tasks) {
-        self.broken.ends(tasks);
+    pub fn stop_on_failure(&self, tasks: &Tasks) {
+        self.broken.stop_on_failure(tasks);
     }
 
     /// The clock of queue and store.
@@ -160,7 +160,7 @@ impl EmbeddedFile {
         answered.await.unwrap_or_else(|_| Err(self.fault()))
     }
 
-    /// Runs `work` within [`LAZY`]. Its changes are lost when the process dies before.
+    /// Runs `work` within [`LAZY_WRITE_DELAY`]. Its changes are lost when the process dies before.
     pub(crate) fn write_lazily<W>(&self, work: W)
     where
         W: FnOnce(&mut Tables<'_>) -> Result<(), Fault> + Send + 'static,
@@ -191,9 +191,9 @@ impl EmbeddedFile {
     /// Reads the committed state.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
         let read = self.database.begin_read().map_err(Fault::from).and_then(|read| work(&read));
-        read.map_err(
-            |fault| if matches!(fault, Fault::Storage(_)) { self.broken.cannot("read", &fault) } else { fault },
-        )
+        read.map_err(|fault| {
+            if matches!(fault, Fault::Storage(_)) { self.broken.record_failure("read", &fault) } else { fault }
+        })
     }
 
     /// The size of the file in bytes; `None` for a file in memory.
@@ -226,7 +226,7 @@ impl Drop for EmbeddedFile {
 
 struct Writer {
     database: Arc<Database>,
-    broken: Arc<Broken>,
+    broken: Arc<FirstFailure>,
     clock: Clock,
     sizes: Histogram,
 }
@@ -236,7 +236,7 @@ impl Writer {
     fn run_or_break(self, operations: &Receiver<Operation>) {
         let broken = Arc::clone(&self.broken);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(operations))) {
-            broken.cannot("written", &Fault::Storage(panic_text(panic.as_ref())));
+            broken.record_failure("written", &Fault::Storage(panic_text(panic.as_ref())));
         }
     }
 
@@ -246,7 +246,7 @@ impl Writer {
             let next = if batch.is_empty() {
                 operations.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
-                operations.recv_timeout(LAZY)
+                operations.recv_timeout(LAZY_WRITE_DELAY)
             };
             let mut hurry = match &next {
                 Ok(operation) => !operation.lazy,
@@ -279,7 +279,8 @@ impl Writer {
         // The failure drops the remaining operations at the end of this function. By then their callers can get its
         // reason.
         let mut batch = batch.into_iter();
-        let outcome = self.transact(&mut batch, &mut answers).map_err(|fault| self.broken.cannot("written", &fault));
+        let outcome =
+            self.transact(&mut batch, &mut answers).map_err(|fault| self.broken.record_failure("written", &fault));
         for answer in answers {
             answer(outcome.clone());
         }
@@ -297,7 +298,7 @@ impl Writer {
                     return Err(fault);
                 }
             }
-            gathered::write(&mut tables)?;
+            pending_rows::write(&mut tables)?;
         }
         Ok(transaction.commit()?)
     }
@@ -419,7 +420,7 @@ mod tests {
             EmbeddedFile::start(Path::new("turnwheel.redb"), Builder::new().create_with_backend(disk), Clock::system())
                 .unwrap();
         let tasks = Tasks::new();
-        file.ends(&tasks);
+        file.stop_on_failure(&tasks);
         let put = |n: u64| file.write(move |tables| Ok(tables.meta.insert("n", n)?.map(|_| ())));
         put(1).await.unwrap();
         full.store(true, Ordering::SeqCst);

@@ -12,28 +12,28 @@ use types::session::Entry;
 use types::session::history::MAX_ENTRIES;
 
 /// The number of a new session's first entry.
-pub(super) const BEGINNING: u64 = 1;
+pub(super) const FIRST_ENTRY: u64 = 1;
 /// The number of dropped entries that are deleted together.
-const LITTER: u64 = 32;
+const DELETE_BATCH: u64 = 32;
 
 /// The numbers of a session's entries, as the writer remembers them.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
+pub(super) struct HistoryRange {
     /// The numbers of the current entries.
     entries: Range<u64>,
     /// Entries below this number are deleted.
     cleared: u64,
 }
 
-impl Numbers {
+impl HistoryRange {
     /// The number of the first entry.
     pub(super) fn first(&self) -> u64 {
         self.entries.start
     }
 
     /// Reads the numbers from the file.
-    pub(super) fn of(tables: &Tables<'_>, id: &str) -> Result<Self, Fault> {
-        let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
+    pub(super) fn from_file(tables: &Tables<'_>, id: &str) -> Result<Self, Fault> {
+        let first = tables.sessions.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
         let last = tables.history.range((id, 0)..=(id, u64::MAX))?.next_back().transpose()?;
         let end = last.map_or(first, |(key, said)| key.value().1 + said.value().len() as u64);
         Ok(Self { entries: first..end.max(first), cleared: 0 })
@@ -46,9 +46,9 @@ impl Numbers {
 pub(super) fn append(
     tables: &mut Tables<'_>,
     id: &str,
-    before: &Numbers,
+    before: &HistoryRange,
     (added, drop): (&[Vec<u8>], usize),
-) -> Result<Numbers, Fault> {
+) -> Result<HistoryRange, Fault> {
     let Range { start, end: next } = before.entries;
     let end = next + added.len() as u64;
     let excess = (end - start).saturating_sub(MAX_ENTRIES as u64).max(drop as u64);
@@ -59,17 +59,17 @@ pub(super) fn append(
         tables.history.insert((id, place), said)?;
     }
     let mut cleared = before.cleared;
-    if first - cleared >= LITTER {
+    if first - cleared >= DELETE_BATCH {
         let goes_on = |(_, number): (&str, u64), said: Vec<&[u8]>| number + said.len() as u64 > first;
         tables.history.retain_in((id, 0)..(id, first), goes_on)?;
         cleared = first;
     }
-    Ok(Numbers { entries: first..end, cleared })
+    Ok(HistoryRange { entries: first..end, cleared })
 }
 
 /// Reads the history of a session.
 pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault> {
-    let first = read.open_table(SESSIONS)?.get(id)?.map_or(BEGINNING, |row| row.value().2);
+    let first = read.open_table(SESSIONS)?.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
     let mut entries = Vec::new();
     for row in read.open_table(HISTORY)?.range((id, 0)..=(id, u64::MAX))? {
         let (key, said) = row?;
@@ -99,7 +99,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_is_what_was_said_last_and_little_else_is_kept() {
         let file = EmbeddedFile::in_memory().unwrap();
-        let (mut said, mut known) = (VecDeque::new(), None::<Numbers>);
+        let (mut said, mut known) = (VecDeque::new(), None::<HistoryRange>);
         for turn in 0..400_usize {
             let added: Vec<Entry> = (0..turn % 4).map(|part| entry(format!("{turn}.{part}"))).collect();
             let drop = if turn % 90 == 89 { said.len() + added.len() } else { said.len().min(turn * 7 % 3) };
@@ -108,7 +108,7 @@ mod tests {
             // Sometimes without the remembered numbers, as after a restart.
             let before = known.take().filter(|_| turn % 11 != 0);
             let append = move |tables: &mut Tables<'_>| {
-                let before = before.map_or_else(|| Numbers::of(tables, "s"), Ok)?;
+                let before = before.map_or_else(|| HistoryRange::from_file(tables, "s"), Ok)?;
                 let bytes: Vec<Vec<u8>> = added.iter().map(|entry| encode("it", entry)).collect::<Result<_, _>>()?;
                 let numbers = append(tables, "s", &before, (&bytes, drop))?;
                 tables.sessions.insert("s", (0, 0, numbers.first(), &b""[..]))?;
@@ -118,7 +118,7 @@ mod tests {
             let read: VecDeque<String> =
                 file.read(|file| read(file, "s")).unwrap().into_iter().map(|e| e.text).collect();
             assert_eq!(read, said, "after turn {turn}");
-            assert!(rows <= MAX_ENTRIES as u64 + LITTER, "{rows} rows");
+            assert!(rows <= MAX_ENTRIES as u64 + DELETE_BATCH, "{rows} rows");
             known = Some(numbers);
         }
     }

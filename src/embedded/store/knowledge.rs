@@ -41,7 +41,7 @@ pub(super) fn entries(read: &ReadTransaction, agent_id: Option<&str>) -> Result<
 }
 
 /// Implements [`Store::knowledge`](storage::store::Store::knowledge).
-pub(super) fn of(read: &ReadTransaction, agent_id: &str) -> Result<Vec<Source>, Fault> {
+pub(super) fn read_sources(read: &ReadTransaction, agent_id: &str) -> Result<Vec<Source>, Fault> {
     let passages = read.open_table(PASSAGES)?;
     let with_passages = |entry: SourceEntry| {
         let what = || format!("the passages of source `{}` of agent `{agent_id}`", entry.source);

@@ -25,7 +25,7 @@ pub(super) struct OpenLane {
 }
 
 impl OpenLane {
-    fn of(session: &Session) -> Self {
+    fn from_session(session: &Session) -> Self {
         Self {
             epoch: session.epoch,
             pending_seq: session.pending_seq,
@@ -37,7 +37,7 @@ impl OpenLane {
     }
 
     /// Applies the changes to the session as the last commit wrote it.
-    pub(super) fn lay_over(self, session: &mut Session) {
+    pub(super) fn apply_to(self, session: &mut Session) {
         session.epoch = self.epoch;
         session.pending_seq = self.pending_seq;
         session.workflow_state.status = self.status;
@@ -49,7 +49,7 @@ impl OpenLane {
 
 /// Writes the open lane of a session.
 pub(super) fn put(tables: &mut Tables<'_>, session: &Session) -> Result<(), Fault> {
-    let bytes = encode("the lane", &OpenLane::of(session))?;
+    let bytes = encode("the lane", &OpenLane::from_session(session))?;
     tables.lanes.insert(session.session_id.as_str(), bytes.as_slice())?;
     Ok(())
 }

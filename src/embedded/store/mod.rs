@@ -6,28 +6,28 @@
 //! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
 //!   histories.
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`shelf`]: agents and workflows. `knowledge`: knowledge sources.
+//! - [`catalog`]: plans and leaders. [`versioned_table`]: agents and workflows. `knowledge`: knowledge sources.
 //! - [`queries`] has the reads.
-//! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`gathered`]: rows that a commit's operations
+//! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
-//! - `broken`, `fault` and `open_error`: errors of the file.
+//! - `first_failure`, `fault` and `open_error`: errors of the file.
 
-mod broken;
 mod catalog;
 mod fault;
 mod file;
-mod gathered;
+mod first_failure;
 mod history;
 mod knowledge;
 mod lanes;
 mod open_error;
+mod pending_rows;
 mod publisher;
 mod queries;
 mod runs;
 mod sessions;
-mod shelf;
 mod tables;
 mod turns;
+mod versioned_table;
 
 pub use file::EmbeddedFile;
 pub use open_error::OpenError;
@@ -42,18 +42,19 @@ use catalog::Catalog;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
-use known::{Known, left};
+use session_cache::{SessionCache, after_release};
 use sessions::Sessions;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::store::process::{ANNOUNCED, Process};
+use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, Held, IdleSession, Record, Recorded, SessionQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
+    SessionQuery,
 };
 use storage::store::versioned::Listed;
-use storage::store::{Result, Store, known, lane};
+use storage::store::{Result, Store, lane, session_cache};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -76,7 +77,7 @@ pub struct EmbeddedStore {
     file: Arc<EmbeddedFile>,
     sessions: Arc<Sessions>,
     /// The cache of the sessions that this process saw last.
-    known: Known,
+    cache: SessionCache,
     catalog: Arc<Catalog>,
     /// The setting `retention.turns`.
     keep_turns: Duration,
@@ -88,9 +89,9 @@ impl EmbeddedStore {
     /// Opens the store in `file`. Leases in the file are void, because they belong to an earlier process.
     pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
-        let (known, catalog, keep_turns) = (Known::default(), Arc::default(), settings.retention.turns.0);
+        let (cache, catalog, keep_turns) = (SessionCache::default(), Arc::default(), settings.retention.turns.0);
         let processes = Mutex::default();
-        Ok(Arc::new(Self { file, sessions, known, catalog, keep_turns, processes }))
+        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, processes }))
     }
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
@@ -102,7 +103,7 @@ impl EmbeddedStore {
 impl Store for EmbeddedStore {
     async fn acquire(&self, request: Acquire) -> Result<Acquired> {
         let (sessions, id) = (Arc::clone(&self.sessions), request.session_id.clone());
-        let mut left = self.known.take_left(&id);
+        let mut left = self.cache.take_released(&id);
         // The writer does not need the history, so it is not copied.
         let said = left.as_mut().map(|left| {
             let (history, transcript) = (std::mem::take(&mut left.history), std::mem::take(&mut left.transcript));
@@ -121,7 +122,7 @@ impl Store for EmbeddedStore {
             // Read outside the writer. Only the lease holder changes the history.
             _ => session.history = Arc::new(self.file.read(|read| history::read(read, &id))?),
         }
-        self.known.put(session.clone());
+        self.cache.put(session.clone());
         Ok(Acquired::Granted(grant))
     }
 
@@ -135,8 +136,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn commit(&self, request: Commit) -> Result<Committed> {
-        let granted = self.known.take_granted(&request.session_id, request.epoch);
-        let encoded = request.change.as_deref().map(turns::Encoded::of).transpose()?;
+        let granted = self.cache.take_granted(&request.session_id, request.epoch);
+        let encoded = request.change.as_deref().map(turns::Encoded::from_change).transpose()?;
         let (sessions, request) = (Arc::clone(&self.sessions), Arc::new(request));
         let asked = Arc::clone(&request);
         let publisher = self.file.publisher();
@@ -144,42 +145,42 @@ impl Store for EmbeddedStore {
         let work = move |tables: &mut Tables<'_>| {
             turns::commit(tables, (&sessions, publisher.as_deref()), &asked, encoded.as_ref())
         };
-        let then = move |left: &turns::Left| {
+        let then = move |left: &turns::CommitResult| {
             if let Some(readers) = readers {
-                readers.emitted(&left.published);
+                readers.notify_emitted(&left.published);
             }
         };
-        let turns::Left { committed, now, .. } = self.file.write_then(work, then).await?;
+        let turns::CommitResult { committed, now, .. } = self.file.write_then(work, then).await?;
         if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
-            let mut left = left(granted, &request, change, now);
+            let mut left = after_release(granted, &request, change, now);
             left.outbox_unread &= !publishes;
             // The store drops older entries. A longer history in the cache would differ from the stored one.
             if left.history.len() <= MAX_ENTRIES {
-                self.known.put(left);
+                self.cache.put(left);
             }
         }
         Ok(committed)
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool> {
+    async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> Result<bool> {
         let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
         let work = move |tables: &mut Tables<'_>| {
             let now = tables.clock.now();
-            sessions.change(tables, &session_id, |session| lane::release(session, epoch, blame, now))
+            sessions.change(tables, &session_id, |session| lane::release(session, epoch, counts_as_attempt, now))
         };
         Ok(self.file.write(work).await?)
     }
 
-    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()> {
+    async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> Result<()> {
         let (sessions, session_id) = (Arc::clone(&self.sessions), session_id.to_owned());
         let work = move |tables: &mut Tables<'_>| {
-            sessions.change(tables, &session_id, |session| lane::forgive(session, begun))
+            sessions.change(tables, &session_id, |session| lane::undo_attempt(session, begun))
         };
         self.file.write(work).await?;
         Ok(())
     }
 
-    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>> {
+    async fn renew(&self, held: &[LeaseKey], lease: Duration) -> Result<Vec<LeaseKey>> {
         if held.is_empty() {
             return Ok(Vec::new());
         }
@@ -275,7 +276,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn knowledge(&self, agent_id: &str) -> Result<Vec<Source>> {
-        Ok(self.file.read(|read| knowledge::of(read, agent_id))?)
+        Ok(self.file.read(|read| knowledge::read_sources(read, agent_id))?)
     }
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
@@ -349,7 +350,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn announce(&self, process: Process) -> Result<()> {
-        self.processes().insert(process.process_id.clone(), (self.file.clock().moment() + ANNOUNCED, process));
+        self.processes()
+            .insert(process.process_id.clone(), (self.file.clock().moment() + ANNOUNCEMENT_EXPIRY, process));
         Ok(())
     }
 

@@ -13,5 +13,5 @@ pub trait Publisher: Send + Sync {
     fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault>;
 
     /// Notifies the readers of these events. Called after the commit is on disk.
-    fn emitted(&self, stored: &[StoredEvent]);
+    fn notify_emitted(&self, stored: &[StoredEvent]);
 }

@@ -1,7 +1,7 @@
 //! Reads that no write needs.
 
 use super::fault::Fault;
-use super::sessions::{IDLE, is_idle};
+use super::sessions::{IDLE_FLAG, is_idle};
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use super::{history, lanes};
 use redb::{ReadTransaction, ReadableTable};
@@ -44,7 +44,7 @@ pub(super) fn tokens_of_day(
 pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
     let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
     if let Some(lane) = lanes::one(read, id)? {
-        lane.lay_over(&mut session);
+        lane.apply_to(&mut session);
     }
     session.history = Arc::new(history::read(read, id)?);
     Ok(Some(session))
@@ -77,7 +77,7 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
         }
         let Some(mut session) = head(&table, &id)? else { continue };
         if let Some(lane) = lanes.remove(&id) {
-            lane.lay_over(&mut session);
+            lane.apply_to(&mut session);
         }
         if session.kind != Kind::Run
             && query.status.is_none_or(|status| session.workflow_state.status == status)
@@ -102,7 +102,7 @@ pub(super) fn idle_sessions(
         if idle.len() >= limit {
             break;
         }
-        if flags & IDLE == 0 || updated_at >= before.as_millis() || lanes.contains_key(id.value()) {
+        if flags & IDLE_FLAG == 0 || updated_at >= before.as_millis() || lanes.contains_key(id.value()) {
             continue;
         }
         // An earlier version also flagged sessions with timers.

@@ -2,37 +2,37 @@
 //! once, and the search for abandoned lanes reads no file.
 
 use super::fault::Fault;
-use super::history::{self, BEGINNING, Numbers};
+use super::history::{self, FIRST_ENTRY, HistoryRange};
 use super::tables::{SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, lanes, queries};
 use moka::sync::Cache;
 use redb::ReadableTable;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use storage::store::lane::{self, Taken};
+use storage::store::lane::{self, AcquireOutcome};
 use storage::store::records::{AbandonedLane, Acquire, Acquired, Grant};
 use types::session::{Kind, Session, Status};
 use types::timestamp::Timestamp;
 use types::turn::TurnMark;
 
 /// The flag of an open conversation that waits for its user. (1 was the flag of an open lane in an earlier layout.)
-pub(super) const IDLE: u8 = 2;
+pub(super) const IDLE_FLAG: u8 = 2;
 /// The number of sessions whose last commits are remembered.
-const REMEMBERED: u64 = 100_000;
+const MAX_REMEMBERED_COMMITS: u64 = 100_000;
 
 /// The sessions with an open lane, as the writer last wrote them. Like those in the file, they lack their histories.
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<String, Session>>,
     /// The last commits of sessions, as far as they are remembered.
-    committed: Cache<String, Mark>,
+    committed: Cache<String, LastCommit>,
 }
 
 /// The remembered last commit of a session.
 #[derive(Clone, Debug)]
-struct Mark {
+struct LastCommit {
     epoch: u64,
-    said: Numbers,
+    said: HistoryRange,
 }
 
 impl Sessions {
@@ -44,14 +44,14 @@ impl Sessions {
             let (sessions, mut open) = (read.open_table(SESSIONS)?, HashMap::new());
             for (id, lane) in lanes::all(read)? {
                 let Some(mut session) = queries::head(&sessions, &id)? else { continue };
-                lane.lay_over(&mut session);
+                lane.apply_to(&mut session);
                 session.lease = None;
                 session.updated_at = file.clock().now();
                 open.insert(id, session);
             }
             Ok(open)
         })?;
-        Ok(Self { open: Mutex::new(open), committed: Cache::new(REMEMBERED) })
+        Ok(Self { open: Mutex::new(open), committed: Cache::new(MAX_REMEMBERED_COMMITS) })
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, Session>> {
@@ -90,7 +90,7 @@ impl Sessions {
         (first, bytes): (u64, &[u8]),
     ) -> Result<(), Fault> {
         let (id, open) = (session.session_id.as_str(), lane::is_open(&session));
-        let flags = if is_idle(&session) { IDLE } else { 0 };
+        let flags = if is_idle(&session) { IDLE_FLAG } else { 0 };
         tables.sessions.insert(id, (session.updated_at.as_millis(), flags, first, bytes))?;
         if open {
             return self.put_lane(tables, session);
@@ -137,20 +137,20 @@ impl Sessions {
         let left = left.filter(|_| request.rewind.is_none());
         let (mut session, new) = match self.get_or(tables, id, left)? {
             Some(session) => (session, false),
-            None => (lane::begin(request, now), true),
+            None => (lane::new_session(request, now), true),
         };
         let acquired = match lane::acquire(&mut session, request, now) {
-            Taken::Handled => return Ok(Acquired::Handled),
-            Taken::OtherStream => return Ok(Acquired::OtherStream),
-            Taken::Busy(until) => Acquired::Busy(until),
-            Taken::Granted { resumed } => {
+            AcquireOutcome::Handled => return Ok(Acquired::Handled),
+            AcquireOutcome::OtherStream => return Ok(Acquired::OtherStream),
+            AcquireOutcome::Busy(until) => Acquired::Busy(until),
+            AcquireOutcome::Granted { resumed } => {
                 let earlier = Some(earlier(tables, &session, &request.job_id)?);
                 Acquired::Granted(Box::new(Grant { session: session.clone(), resumed, earlier }))
             }
         };
         if new || request.rewind.is_some() {
             let bytes = encode("the session", &session)?;
-            let first = tables.sessions.get(id)?.map_or(BEGINNING, |row| row.value().2);
+            let first = tables.sessions.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
             self.put(tables, session, (first, &bytes))?;
         } else {
             self.put_lane(tables, session)?;
@@ -168,11 +168,11 @@ impl Sessions {
     ) -> Result<u64, Fault> {
         let before = match self.committed.get(id) {
             Some(mark) => mark.said,
-            None => Numbers::of(tables, id)?,
+            None => HistoryRange::from_file(tables, id)?,
         };
         let said = history::append(tables, id, &before, change)?;
         let first = said.first();
-        self.committed.insert(id.to_owned(), Mark { epoch, said });
+        self.committed.insert(id.to_owned(), LastCommit { epoch, said });
         Ok(first)
     }
 

@@ -2,10 +2,10 @@
 //!
 //! Writing a row takes several microseconds, whatever its size. So data that belongs together shares a row. Data that
 //! is read only when the file is opened, or when it expires, shares one row for all operations of a commit
-//! ([`super::gathered`]).
+//! ([`super::pending_rows`]).
 
 use super::fault::Fault;
-use super::gathered::Gathered;
+use super::pending_rows::PendingRows;
 use base::clock::Clock;
 use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
@@ -86,14 +86,14 @@ macro_rules! tables {
             /// The clock of the file.
             pub(crate) clock: Clock,
             /// The entries that the operations of this commit write together.
-            pub gathered: Gathered,
+            pub pending_rows: PendingRows,
         }
 
         impl<'t> Tables<'t> {
             /// Opens all tables and creates missing ones.
             pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, Fault> {
-                let (clock, gathered) = (clock.clone(), Gathered::default());
-                Ok(Self { $($name: transaction.open_table($definition)?,)* clock, gathered })
+                let (clock, pending_rows) = (clock.clone(), PendingRows::default());
+                Ok(Self { $($name: transaction.open_table($definition)?,)* clock, pending_rows })
             }
         }
     };

@@ -57,7 +57,7 @@ fn record_steps(
 ) -> Result<Vec<Recorded>, Fault> {
     if !steps.is_empty() && !has_steps(tables, turn)? {
         // So that a turn that never commits expires, too.
-        tables.gathered.turn(now, turn.0, turn.1);
+        tables.pending_rows.turn(now, turn.0, turn.1);
     }
     let committed = tables.turns.get(turn)?.map(|row| owned(&row.value().2)).unwrap_or_default();
     let mut recorded = Vec::with_capacity(steps.len());
@@ -104,7 +104,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    pub(super) fn of(change: &Change) -> Result<Self, Fault> {
+    pub(super) fn from_change(change: &Change) -> Result<Self, Fault> {
         Ok(Self {
             steps: encode_steps(&change.steps)?,
             turn: encode("the turn's record", &change.turn)?,
@@ -114,7 +114,7 @@ impl Encoded {
 }
 
 /// The result of a commit.
-pub(super) struct Left {
+pub(super) struct CommitResult {
     pub(super) committed: Committed,
     /// The time of the commit.
     pub(super) now: Timestamp,
@@ -129,12 +129,12 @@ pub(super) fn commit(
     (sessions, publisher): (&Sessions, Option<&dyn Publisher>),
     request: &Commit,
     encoded: Option<&Encoded>,
-) -> Result<Left, Fault> {
+) -> Result<CommitResult, Fault> {
     let now = tables.clock.now();
     let id = request.session_id.as_str();
     let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
     let Some(mut session) = sessions.get(tables, id)?.filter(holds) else {
-        return Ok(Left { committed: Committed::Fenced, now, published: Vec::new() });
+        return Ok(CommitResult { committed: Committed::Fenced, now, published: Vec::new() });
     };
     let armed = session.timers.clone();
     match &request.change {
@@ -143,7 +143,7 @@ pub(super) fn commit(
             session.outbox = if publisher.is_some() { Vec::new() } else { change.outbox.to_vec() };
             session.outbox_unread = false;
         }
-        None => lane::pass(&mut session),
+        None => lane::finish_unchanged(&mut session),
     }
     let committed = lane::finish(&mut session, request, now);
     let bytes = encode("the session", &session)?;
@@ -164,7 +164,7 @@ pub(super) fn commit(
         (Some(publisher), Some(change)) => publisher.emit(tables, &change.outbox)?,
         _ => Vec::new(),
     };
-    Ok(Left { committed, now, published })
+    Ok(CommitResult { committed, now, published })
 }
 
 fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
@@ -174,7 +174,7 @@ fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &En
         change.steps.iter().zip(&encoded.steps).map(|(step, bytes)| (step.key.as_str(), bytes.as_slice())).collect();
     let at = change.turn.committed_at;
     tables.turns.insert(key, (at.as_millis(), encoded.turn.as_slice(), steps))?;
-    tables.gathered.turn(at, key.0, key.1);
+    tables.pending_rows.turn(at, key.0, key.1);
     change.days.iter().try_for_each(|used| add_to_day(tables, used))
 }
 

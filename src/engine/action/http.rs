@@ -4,7 +4,7 @@ use super::ActionResult;
 use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use base::config::mask::MASK;
 use base::http_client::private::{BadEntry, Guard, GuardedResolver};
-use base::http_client::retry::{Fault, Policy, retry, within};
+use base::http_client::retry::{Fault, Policy, retry, with_timeout};
 use base::http_client::{self, bounded, key_header, read_bounded};
 use base::telemetry::trace_context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -129,10 +129,10 @@ impl HttpCaller {
             Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),
         };
         prepared.headers.insert("idempotency-key", key_header(idempotency_key));
-        trace_context::pass_on(&mut prepared.headers);
+        trace_context::inject_trace(&mut prepared.headers);
         let policy = Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: MAX_RETRY_AFTER };
         let limit = call.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
-        let (outcome, attempts) = retry(policy, "action", || within(limit, self.attempt(&prepared))).await;
+        let (outcome, attempts) = retry(policy, "action", || with_timeout(limit, self.attempt(&prepared))).await;
         let result = outcome.unwrap_or_else(|fault| ActionResult {
             status: fault.status,
             ..ActionResult::failed((self.secrets.mask)(&fault.problem))

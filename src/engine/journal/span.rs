@@ -19,7 +19,7 @@ pub(super) fn begin(key: &str, label: Label<'_>) -> Span {
         prompt_tokens = Empty,
         completion_tokens = Empty,
     );
-    trace_context::name(&span, || format!("{kind} {target}"));
+    trace_context::set_name(&span, || format!("{kind} {target}"));
     span
 }
 
@@ -28,10 +28,10 @@ pub(super) fn end<O, E>(span: &Span, ended: &Result<Done<O>, E>) {
     if span.is_disabled() {
         return;
     }
-    let Ok(done) = ended else { return trace_context::failed(span) };
+    let Ok(done) = ended else { return trace_context::record_failure(span) };
     span.record("ok", done.ok);
     if !done.ok {
-        trace_context::failed(span);
+        trace_context::record_failure(span);
     }
     done.attempts.map(|attempts| span.record("attempts", attempts));
     done.model.as_deref().map(|model| span.record("model", model));

@@ -1,6 +1,6 @@
 //! The parts of a step: its label, the result of its operation, and the result as the caller gets it.
 
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 /// Describes a step in its record and its span.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Done<O> {
     /// The model that replied, as it names itself.
     pub model: Option<String>,
     /// Tokens used.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<TokenUsage>,
     /// Number of attempts, retries included.
     pub attempts: Option<u32>,
     /// Overrides the label's target, for example with the one of several models that replied.

@@ -16,15 +16,15 @@ pub(super) struct Metered {
 
 impl Metered {
     pub(super) fn new(name: &str, model: Arc<dyn Model>) -> Self {
-        Self { name: name.to_owned(), model, metrics: ModelMetrics::of(name) }
+        Self { name: name.to_owned(), model, metrics: ModelMetrics::for_model(name) }
     }
 
     /// Counts a call and logs a failure. The surrounding span carries session and turn.
     fn record_call(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
         match answer {
-            Ok(reply) => self.metrics.answered(took, (reply.tokens.prompt, reply.tokens.completion)),
-            Err(ModelError::Unavailable { .. }) => self.metrics.unavailable(took),
-            Err(_) => self.metrics.refused(took),
+            Ok(reply) => self.metrics.record_answer(took, (reply.tokens.prompt, reply.tokens.completion)),
+            Err(ModelError::Unavailable { .. }) => self.metrics.record_unavailable(took),
+            Err(_) => self.metrics.record_refusal(took),
         }
         if let Err(error) = answer {
             let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -52,7 +52,7 @@ impl Model for Metered {
         self.record_call(begun.elapsed(), &answer);
         // A first piece from before this call belongs to another model of the chain.
         if let Some(took) = deltas.first().and_then(|first| first.checked_duration_since(begun)) {
-            self.metrics.first_chunk(took);
+            self.metrics.record_first_chunk(took);
         }
         self.with_name(answer)
     }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use types::agent::AgentConfig;
 use types::budget::Limit;
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 /// The JSON structure that an answer must have.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +140,7 @@ pub struct ModelReply {
     /// Id of the task agent whose daily budget the tokens count against.
     pub charged: Option<String>,
     /// Tokens used; zero if the server does not report them.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     /// Number of attempts, retries included.
     pub attempts: u32,
 }
@@ -155,7 +155,7 @@ impl ModelReply {
             model: model.into(),
             name: None,
             charged: None,
-            tokens: Tokens::default(),
+            tokens: TokenUsage::default(),
             attempts: 1,
         }
     }

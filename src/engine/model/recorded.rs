@@ -6,7 +6,7 @@ use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError, 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::convert::Infallible;
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 /// The recorded output: the answer, or the failure.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct RecordedReply {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
     /// Tokens used. Recorded here too, because a repeated run counts them against its limits.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
 }
 
 /// Calls `model` unless the step is recorded, and returns the text. Like [`ask_last`] for an answer that never ends the
@@ -144,7 +144,7 @@ async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
         Outcome::RecordedReply(output) => Ok(Stepped { output, ok, ms, key, target }),
         Outcome::Content(content) => {
             let output =
-                RecordedReply { content, tool_calls: Vec::new(), extra: Map::new(), tokens: Tokens::default() };
+                RecordedReply { content, tool_calls: Vec::new(), extra: Map::new(), tokens: TokenUsage::default() };
             Ok(Stepped { output, ok, ms, key, target })
         }
         Outcome::Failed(error) => Err(StepError::Operation(error)),
@@ -189,7 +189,7 @@ mod tests {
     fn answers_are_read_as_they_were_recorded_also_those_of_plain_text() {
         let call = ModelToolCall::new("c1", "eta", "{}");
         let extra = Map::from_iter([("reasoning_content".to_owned(), json!("想"))]);
-        let tokens = Tokens { prompt: 3, completion: 2 };
+        let tokens = TokenUsage { prompt: 3, completion: 2 };
         let failed = ModelError::Refused { model: "m".into(), problem: "no".into() };
         for (outcome, record) in [
             (Outcome::Content("好".into()), json!("好")),

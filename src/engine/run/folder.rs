@@ -8,8 +8,8 @@
 use crate::execution::stored::builtin_workflows;
 use base::config::Settings;
 use definitions::workflow::definition::WorkflowRecord;
-use definitions::workflow::known::KnownRunnables;
 use definitions::workflow::read::{self, WorkflowError};
+use definitions::workflow::runnable_registry::RunnableRegistry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::store::{Store, StoreError};
@@ -25,9 +25,9 @@ pub fn known_ids(settings: &Settings) -> Vec<String> {
 
 /// Returns everything that a workflow may reference: the agents and workflows of `store`, the built-in ones, and the
 /// Rust `flows`.
-pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<KnownRunnables, StoreError> {
+pub async fn runnables(store: &dyn Store, flows: Vec<String>) -> Result<RunnableRegistry, StoreError> {
     let (agents, workflows) = futures::try_join!(store.agents(), store.workflows())?;
-    let known = KnownRunnables::new(flows).with_builtin().with_agents(agents.good.iter().map(Arc::as_ref));
+    let known = RunnableRegistry::new(flows).with_builtin().with_agents(agents.good.iter().map(Arc::as_ref));
     Ok(known.with_workflows(workflows.good.iter().map(|workflow| Arc::clone(&workflow.workflow))))
 }
 
@@ -100,14 +100,14 @@ async fn is_new(store: &dyn Store, path: &Path, workflow: &WorkflowRecord) -> bo
     }
 }
 
-fn files(folder: &Path) -> Vec<read::Loaded> {
+fn files(folder: &Path) -> Vec<read::LoadedWorkflow> {
     if folder.is_dir() { read::read_paths(&[folder.to_owned()]) } else { Vec::new() }
 }
 
 /// Checks the references of the workflows to each other and to `known`. A workflow that references an invalid one
 /// becomes invalid, too, so the check repeats until nothing changes.
-fn checked(read: Vec<read::Loaded>, known: &KnownRunnables) -> Vec<read::Loaded> {
-    let (mut good, mut bad): (Vec<(PathBuf, WorkflowRecord)>, Vec<read::Loaded>) = (Vec::new(), Vec::new());
+fn checked(read: Vec<read::LoadedWorkflow>, known: &RunnableRegistry) -> Vec<read::LoadedWorkflow> {
+    let (mut good, mut bad): (Vec<(PathBuf, WorkflowRecord)>, Vec<read::LoadedWorkflow>) = (Vec::new(), Vec::new());
     for (path, workflow) in read {
         match workflow {
             Ok(workflow) => good.push((path, workflow)),

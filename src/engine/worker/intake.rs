@@ -192,7 +192,7 @@ pub(super) async fn dead_letter(
         payload: message.payload.clone(),
         cut_from: None,
     };
-    shared.queue().dead(letter).await?;
+    shared.queue().publish_dead_letter(letter).await?;
     metrics().dead_letter(cause);
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::execution::{CancelReason, TurnError, TurnId};
 use crate::journal::Guard;
 use crate::timer::scheduler::SWEEP_HORIZON;
 use base::clock::Moment;
-use base::metrics::{Counted, metrics, observe};
+use base::metrics::{GaugeGuard, metrics, observe};
 use base::tasks::panic_text;
 use futures::FutureExt;
 use futures::future::{BoxFuture, MaybeDone};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{self, Message};
 use storage::store::StoreError;
-use storage::store::records::{Change, Commit, Committed, Grant, Held, TimerChange};
+use storage::store::records::{Change, Commit, Committed, Grant, LeaseKey, TimerChange};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, debug, info, warn};
 use types::cause::Cause;
@@ -59,7 +59,7 @@ pub(super) struct LaneSession<'a> {
     guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
-    _counted: Counted,
+    _counted: GaugeGuard,
 }
 
 /// The result of processing a message, before the commit.
@@ -89,11 +89,11 @@ impl<'a> LaneSession<'a> {
         let guard = Guard::new(LeaseGuard {
             lanes: Arc::clone(&shared.lanes),
             store: Arc::clone(shared.store()),
-            held: Held { session_id: session.session_id.clone(), epoch: session.epoch },
+            held: LeaseKey { session_id: session.session_id.clone(), epoch: session.epoch },
             ack_wait: shared.ack_wait,
         });
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
-        let _counted = Counted::on(&metrics().lanes_held);
+        let _counted = GaugeGuard::increment(&metrics().lanes_held);
         let woken_by = Some(woken_by);
         Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }
@@ -160,7 +160,7 @@ impl<'a> LaneSession<'a> {
         }
         publish(self.shared, message, outbox).await?;
         count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
-        if hints_scheduler && let Err(error) = self.shared.queue().hint_timers().await {
+        if hints_scheduler && let Err(error) = self.shared.queue().notify_scheduler().await {
             debug!("could not notify the scheduler of the timer; its sweep will find it: {error}");
         }
         self.session.stream = Some(through.stream);
@@ -322,7 +322,7 @@ impl<'a> LaneSession<'a> {
             None => self.shared.store().turn(&session.session_id, &id).await?.as_ref().map(TurnMark::from),
         };
         let is_another = earlier.is_some_and(|earlier| !earlier.is_of(at));
-        Ok(TurnId { id: if is_another { ids::again(&id, at) } else { id }, at })
+        Ok(TurnId { id: if is_another { ids::repeated_id(&id, at) } else { id }, at })
     }
 
     /// The work for a job, and the last message that it covers.
@@ -408,7 +408,7 @@ impl<'a> LaneSession<'a> {
     /// other reason this waits until the store is reachable, and takes back the attempt if another worker has counted
     /// it meanwhile.
     async fn release_lease(&self, stop: &Stop) {
-        let blame = match stop {
+        let counts_as_attempt = match stop {
             // The lease expired while the store was unreachable and could not renew it.
             Stop::Lost if self.shared.health.was_unreachable(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
@@ -417,9 +417,9 @@ impl<'a> LaneSession<'a> {
             Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.try_release(blame).await {
+        while let Err(error) = self.try_release(counts_as_attempt).await {
             debug!("could not release the lane yet: {error}");
-            if blame || !matches!(error, StoreError::Unavailable(_)) {
+            if counts_as_attempt || !matches!(error, StoreError::Unavailable(_)) {
                 return;
             }
             tokio::select! {
@@ -429,11 +429,11 @@ impl<'a> LaneSession<'a> {
         }
     }
 
-    async fn try_release(&self, blame: bool) -> Result<(), StoreError> {
+    async fn try_release(&self, counts_as_attempt: bool) -> Result<(), StoreError> {
         let (store, session_id) = (self.shared.store(), &self.session.session_id);
-        let freed = store.release(session_id, self.session.epoch, blame).await?;
+        let freed = store.release(session_id, self.session.epoch, counts_as_attempt).await?;
         match &self.session.turn {
-            Some(turn) if !freed && !blame => store.forgive(session_id, turn.at).await,
+            Some(turn) if !freed && !counts_as_attempt => store.undo_attempt(session_id, turn.at).await,
             _ => Ok(()),
         }
     }

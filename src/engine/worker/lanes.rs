@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::queue::{Delivery, DeliveryToken, Message};
-use storage::store::records::Held;
+use storage::store::records::LeaseKey;
 use storage::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use types::timestamp::Timestamp;
@@ -18,7 +18,7 @@ use types::timestamp::Timestamp;
 pub(super) struct LeaseGuard {
     pub(super) lanes: Arc<Lanes>,
     pub(super) store: Arc<dyn Store>,
-    pub(super) held: Held,
+    pub(super) held: LeaseKey,
     pub(super) ack_wait: Duration,
 }
 
@@ -207,7 +207,7 @@ impl Lanes {
     }
 
     /// Records that the lease was renewed and is certain to last until `until`.
-    pub(super) fn lease_renewed(&self, held: &Held, until: Moment) {
+    pub(super) fn lease_renewed(&self, held: &LeaseKey, until: Moment) {
         let mut lanes = self.lock();
         if let Some(lane) = lanes.get_mut(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch)) {
             lane.until = Some(until);
@@ -222,7 +222,7 @@ impl Lanes {
     }
 
     /// Whether the lease is certain to last now. False if the process was paused or could not renew it.
-    fn certainly_holds(&self, held: &Held) -> bool {
+    fn certainly_holds(&self, held: &LeaseKey) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
         lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
@@ -273,11 +273,11 @@ impl Lanes {
     }
 
     /// The leases that are not certain to last until `until`.
-    pub(super) fn leases_expiring_before(&self, until: Moment) -> Vec<Held> {
+    pub(super) fn leases_expiring_before(&self, until: Moment) -> Vec<LeaseKey> {
         let lanes = self.lock();
         let expiring = lanes.iter().filter(|(_, lane)| lane.until.is_some_and(|ends| ends < until));
-        let held =
-            expiring.filter_map(|(session_id, lane)| Some(Held { session_id: session_id.clone(), epoch: lane.epoch? }));
+        let held = expiring
+            .filter_map(|(session_id, lane)| Some(LeaseKey { session_id: session_id.clone(), epoch: lane.epoch? }));
         held.collect()
     }
 
@@ -302,7 +302,7 @@ impl Lanes {
     }
 
     /// Tells the lane's driver that its lease is lost. Returns false if the driver has released the lease meanwhile.
-    pub(super) fn lease_lost(&self, held: &Held) -> bool {
+    pub(super) fn lease_lost(&self, held: &LeaseKey) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch) && !lane.commit_in_flight);
         lane.inspect(|lane| lane.lost.cancel()).is_some()
@@ -337,7 +337,7 @@ mod tests {
             at: Timestamp::from_millis(i64::try_from(seq).unwrap()),
             trace: None,
         };
-        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")), followed: false }
+        Delivery { message, token: DeliveryToken(format!("{session_id}-{seq}")), more_pending: false }
     }
 
     fn tokens(tokens: Vec<DeliveryToken>) -> Vec<String> {
@@ -413,7 +413,7 @@ mod tests {
         let lane = |session_id: &str| LeaseGuard {
             lanes: Arc::clone(&lanes),
             store: Arc::clone(&store),
-            held: Held { session_id: session_id.into(), epoch: 1 },
+            held: LeaseKey { session_id: session_id.into(), epoch: 1 },
             ack_wait: Duration::from_secs(60),
         };
         assert!(lane("a").holds().await.unwrap() && lanes.certainly_holds(&lane("a").held), "renewed");
@@ -429,7 +429,7 @@ mod tests {
             assert_eq!(lanes.offer(delivery(session_id, 1)), Offer::Start);
             lanes.lease_acquired(session_id, 1, until);
         }
-        let held = |session_id: &str| Held { session_id: session_id.into(), epoch: 1 };
+        let held = |session_id: &str| LeaseKey { session_id: session_id.into(), epoch: 1 };
         assert_eq!(lanes.leases_expiring_before(soon(4)), [held("a")]);
         lanes.lease_renewed(&held("a"), soon(6));
         assert_eq!(lanes.leases_expiring_before(soon(4)), []);

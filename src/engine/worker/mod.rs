@@ -127,7 +127,7 @@ impl Worker {
         renewals.spawn("stream comparison", OnPanic::Log, async move { rewind::compare(&compared).await });
         let knowledge = shared.services.knowledge.clone();
         renewals.spawn("knowledge", OnPanic::Log, knowledge.follow(renewals.stop_token()));
-        let taking = tasks::apart(pull_until_stopped(Arc::clone(&shared), permits, tasks.clone(), stop));
+        let taking = tasks::run_as_task(pull_until_stopped(Arc::clone(&shared), permits, tasks.clone(), stop));
         let failed = renewals.stop_token().run_until_cancelled(taking).await.is_none();
         let limit = if failed { Duration::ZERO } else { settings.worker.drain_timeout.0 };
         drain(&shared, &tasks, limit).await;
@@ -182,10 +182,10 @@ async fn pull(
     if deliveries.is_empty() {
         return Ok(());
     }
-    let followed = deliveries.iter().any(|delivery| delivery.followed);
+    let more_pending = deliveries.iter().any(|delivery| delivery.more_pending);
     // Starts the first lane before the second pull, so that it does not wait for it.
     start_lanes(shared, tasks, vec![first], deliveries);
-    if !followed || stop.is_cancelled() {
+    if !more_pending || stop.is_cancelled() {
         return Ok(());
     }
     let more = permits.available_permits().min(MAX_PULL);

@@ -7,7 +7,7 @@
 use super::WorkerState;
 use std::collections::HashSet;
 use std::sync::Arc;
-use storage::store::records::Held;
+use storage::store::records::LeaseKey;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -30,7 +30,7 @@ async fn leases(shared: &WorkerState) {
         let until = shared.clock().moment() + shared.ack_wait;
         match shared.store().renew(&held, shared.ack_wait).await {
             Ok(lost) => {
-                let lost: HashSet<Held> = lost.into_iter().collect();
+                let lost: HashSet<LeaseKey> = lost.into_iter().collect();
                 held.iter()
                     .filter(|held| !lost.contains(held))
                     .for_each(|held| shared.lanes.lease_renewed(held, until));

@@ -33,12 +33,12 @@ pub(super) async fn check_standing(shared: &WorkerState, wake: &Message, job: &J
         )));
     };
     let stream = shared.queue().stream().await?;
-    let same = session.stream.is_none_or(|known| known == stream.made);
+    let same = session.stream.is_none_or(|known| known == stream.created_at);
     if same && session.last_seq < wake.seq {
-        return match wake.stream == stream.made {
+        return match wake.stream == stream.created_at {
             true => Err(Stop::Infrastructure("the store returned a session from before its last commit".into())),
             // The delivery carries an outdated creation time of the stream.
-            false => Ok(Standing::New { stream: stream.made, rewind: None }),
+            false => Ok(Standing::New { stream: stream.created_at, rewind: None }),
         };
     }
     if !same || session.last_seq == wake.seq {
@@ -55,7 +55,7 @@ pub(super) async fn check_standing(shared: &WorkerState, wake: &Message, job: &J
     }
     let to = last_handled(shared, &session, &stream, wake).await?;
     let rewind = Rewind { stream: session.stream, last_seq: session.last_seq, to };
-    Ok(Standing::New { stream: stream.made, rewind: Some(rewind) })
+    Ok(Standing::New { stream: stream.created_at, rewind: Some(rewind) })
 }
 
 /// Logs and counts that the position of a session was set back for `wake`.
@@ -70,7 +70,7 @@ pub(super) fn log_rewind(wake: &Message, stream: Timestamp, found: &Rewind) {
         cause,
         "the job stream was replaced or truncated; the session's position was set back and its new messages are processed"
     );
-    metrics().rewound(cause);
+    metrics().record_rewind(cause);
 }
 
 /// Whether the session has not processed a message whose sequence is not above its position.
@@ -81,9 +81,9 @@ fn is_new(session: &Session, stream: &StreamState, message: &Message, job: Optio
     if message.at > session.last_at.unwrap_or(session.updated_at) {
         return true;
     }
-    match session.stream.is_some_and(|known| known != stream.made) {
+    match session.stream.is_some_and(|known| known != stream.created_at) {
         // A copied stream, such as a promoted mirror, contains messages that are older than the stream itself.
-        true => message.at >= stream.made,
+        true => message.at >= stream.created_at,
         // A server with a slow clock stored the message after the stream had lost its last messages.
         false => stream.last_seq < session.last_seq && !session.forgets_jobs(),
     }
@@ -133,12 +133,12 @@ pub(super) async fn compare(shared: &WorkerState) {
 /// Describes a difference between the job stream and the sessions that changed last, for the log and for `doctor`.
 /// `None` if they match.
 pub fn difference(stream: &StreamState, sessions: &[Session]) -> Option<String> {
-    let other = sessions.iter().find(|session| session.stream.is_some_and(|known| known != stream.made));
+    let other = sessions.iter().find(|session| session.stream.is_some_and(|known| known != stream.created_at));
     if let Some(Session { session_id, stream: Some(known), .. }) = other {
         return Some(format!(
             "session `{session_id}` was last handled in a job stream that was created at {known}, but this one was \
              created at {}: jobs that waited in the former one are lost",
-            stream.made
+            stream.created_at
         ));
     }
     let same = sessions.iter().filter(|session| session.stream.is_some());
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_message_is_new_that_the_stream_took_after_the_last_one_handled() {
-        let (session, stream) = (session(&["m-1", "0-5"]), StreamState { made: at(0), last_seq: 9 });
+        let (session, stream) = (session(&["m-1", "0-5"]), StreamState { created_at: at(0), last_seq: 9 });
         let is_new = |seq, taken, id: &str| is_new(&session, &stream, &message(seq, taken), Some(&job(id)));
         assert!(!is_new(5, 50, "m-9"), "the last processed message, which led to no turn");
         assert!(!is_new(3, 30, "m-0"), "an old message");
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_server_whose_clock_is_behind_loses_nothing_where_it_is_certain_that_the_end_is_lost() {
-        let (known, stream) = (session(&["m-1"]), StreamState { made: at(0), last_seq: 4 });
+        let (known, stream) = (session(&["m-1"]), StreamState { created_at: at(0), last_seq: 4 });
         assert!(is_new(&known, &stream, &message(4, 40), Some(&job("m-9"))));
         let many: Vec<String> = (0..RECENT_JOBS).map(|n| format!("j-{n}")).collect();
         let full = Session { recent_jobs: Arc::new(many), ..known };
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn in_another_stream_all_is_new_but_what_was_copied_into_it() {
-        let (session, stream) = (session(&["m-1"]), StreamState { made: at(40), last_seq: 4 });
+        let (session, stream) = (session(&["m-1"]), StreamState { created_at: at(40), last_seq: 4 });
         assert!(is_new(&session, &stream, &message(1, 45), Some(&job("m-9"))), "although its server's clock is slow");
         assert!(!is_new(&session, &stream, &message(1, 45), Some(&job("m-1"))));
         assert!(!is_new(&session, &stream, &message(3, 30), Some(&job("m-0"))), "stored before the stream was created");
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn a_session_of_an_earlier_version_goes_by_when_it_changed_last() {
         let old = Session { stream: None, last_at: None, updated_at: at(50), ..session(&[]) };
-        let stream = StreamState { made: at(0), last_seq: 9 };
+        let stream = StreamState { created_at: at(0), last_seq: 9 };
         assert!(!is_new(&old, &stream, &message(3, 30), Some(&job("m-9"))));
         assert!(is_new(&old, &stream, &message(3, 60), Some(&job("m-9"))));
     }
 
     #[test]
     fn stream_and_sessions_are_compared() {
-        let stream = |made, last_seq| StreamState { made: at(made), last_seq };
+        let stream = |made, last_seq| StreamState { created_at: at(made), last_seq };
         let sessions = [session(&[]), Session { stream: None, last_seq: 99, ..session(&[]) }];
         assert_eq!(difference(&stream(0, 5), &sessions), None);
         assert!(difference(&stream(0, 4), &sessions).unwrap().contains("has lost its last messages"));

@@ -12,7 +12,7 @@ use std::future::pending;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::agent::bare;
+use types::agent::normalized;
 use types::canonical;
 
 /// A question to the user: a text, with optional choices and a timeout.
@@ -77,8 +77,8 @@ impl From<String> for Question {
 
 /// Returns the choice that equals `answer`, apart from case and punctuation.
 pub(crate) fn choice<'c>(choices: &'c [String], answer: &str) -> Option<&'c str> {
-    let said = bare(answer);
-    let says = |choice: &&String| choice.trim() == answer.trim() || (!said.is_empty() && bare(choice) == said);
+    let said = normalized(answer);
+    let says = |choice: &&String| choice.trim() == answer.trim() || (!said.is_empty() && normalized(choice) == said);
     choices.iter().find(says).map(String::as_str)
 }
 

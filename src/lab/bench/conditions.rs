@@ -1,6 +1,6 @@
 //! The conditions of a measurement: build, machine and servers. Figures only compare under equal conditions.
 
-use super::options::SiteOptions;
+use super::options::TargetOptions;
 use super::servers::Servers;
 use anyhow::Context;
 use base::config::{Backend, Settings};
@@ -72,7 +72,7 @@ const BUILD: &str = match (cfg!(debug_assertions), cfg!(feature = "dist")) {
 impl Conditions {
     /// Reads the conditions from the machine and the servers. Fails if a server is unreachable.
     pub(super) async fn find(
-        options: &SiteOptions,
+        options: &TargetOptions,
         settings: &Settings,
         servers: Option<&Servers>,
         dir: &Path,
@@ -133,7 +133,7 @@ impl Conditions {
 }
 
 impl Cluster {
-    async fn ask(options: &SiteOptions, settings: &Settings, servers: &Servers) -> anyhow::Result<Self> {
+    async fn ask(options: &TargetOptions, settings: &Settings, servers: &Servers) -> anyhow::Result<Self> {
         let nats = nats::connect(settings).await;
         let nats = nats.with_context(|| format!("nats-server at {} is unreachable", shown(&servers.nats_url)))?;
         let admin = mongodb::Client::with_uri_str(&servers.mongodb_uri).await?.database("admin");

@@ -2,12 +2,12 @@
 
 use super::Progress;
 use super::agent::agent;
-use super::crew::{Crew, Duty, Role};
 use super::load::{Arrivals, Load};
 use super::options::InflightOptions;
-use super::process::Memory;
+use super::process::MemoryUsage;
 use super::report::{Column, Report, Row, mib, rounded};
-use super::site::Site;
+use super::test_cluster::TestCluster;
+use super::workers::{MemberProfile, Role, Workers};
 use base::config::{Backend, Environment, Settings};
 use serde_json::json;
 use std::time::Duration;
@@ -35,29 +35,30 @@ pub async fn run(
     env: &Environment,
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
-    let site = Site::prepare(&options.site, settings, env, progress).await?;
-    let ground = site.ground(|settings| settings.worker.concurrency = options.turns).await?;
-    ground.store.put_agent(agent(0, None)?).await?;
-    let mut load = Load::new(&ground, options.turns, true).await?;
-    let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(options.model_latency), hot: false };
-    let crew = Crew::start(&ground, &duty, 1, site.dir())?;
+    let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
+    let namespace = cluster.open_namespace(|settings| settings.worker.concurrency = options.turns).await?;
+    namespace.store.put_agent(agent(0, None)?).await?;
+    let mut load = Load::new(&namespace, options.turns, true).await?;
+    let profile =
+        MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(options.model_latency), hot: false };
+    let workers = Workers::start(&namespace, &profile, 1, cluster.dir())?;
     progress.phase(&format!("inflight: a first turn in each of {} sessions", options.turns));
     load.fill(1, 1, progress).await?;
-    let idle = crew.memory()?;
+    let idle = workers.memory()?;
     load.fill(options.turns, options.turns, progress).await?;
     progress.phase(&format!("inflight: {} users, a model of {}", options.turns, format(options.model_latency)));
     let seconds = Duration::from_secs(options.seconds);
     let arrivals = Arrivals::Closed(options.turns);
     let busy = load.run(arrivals, options.warm_up, seconds, progress);
-    let (measured, resident) = futures::future::join(busy, sample(&crew, options.warm_up + seconds)).await;
+    let (measured, resident) = futures::future::join(busy, sample(&workers, options.warm_up + seconds)).await;
     let (measured, resident) = (measured?, resident?);
-    let peak = crew.memory()?.peak;
+    let peak = workers.memory()?.peak;
     let added = |quantile: f64| {
         rounded((measured.latencies.quantile(quantile) - options.model_latency.as_secs_f64() * 1_000.0).max(0.0))
     };
     let row = json!({
         "bench": "inflight",
-        "backend": options.site.backend,
+        "backend": options.target.backend,
         "in_flight": options.turns,
         "model_latency": format(options.model_latency),
         "seconds": options.seconds,
@@ -70,20 +71,20 @@ pub async fn run(
         "added_p90_ms": added(0.9),
         "added_p99_ms": added(0.99),
         "unanswered": measured.unanswered,
-        "memory_of": if ground.settings.backend == Backend::Embedded { "worker and load" } else { "worker" },
+        "memory_of": if namespace.settings.backend == Backend::Embedded { "worker and load" } else { "worker" },
         "idle_mib": mib(idle.resident),
         "rss_mib": mib(resident.resident),
         "peak_mib": mib(peak),
         "kib_per_turn": rounded(peak.saturating_sub(idle.resident) as f64 / 1024.0 / options.turns as f64),
     });
-    crew.end().await;
-    ground.close().await?;
+    workers.end().await;
+    namespace.close().await?;
     let rows: Vec<Row> = row.as_object().cloned().into_iter().collect();
-    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+    Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
 
 /// The memory after the warm-up and the measured time.
-async fn sample(crew: &Crew, after: Duration) -> anyhow::Result<Memory> {
+async fn sample(workers: &Workers, after: Duration) -> anyhow::Result<MemoryUsage> {
     tokio::time::sleep(after).await;
-    crew.memory()
+    workers.memory()
 }

@@ -3,8 +3,8 @@
 use super::Progress;
 use super::agent::{AGENT, SAYINGS};
 use super::figures::Latencies;
-use super::replies::{Mark, Seen};
-use super::site::Ground;
+use super::replies::{SeenEvent, TurnEvent};
+use super::test_cluster::TestNamespace;
 use base::clock;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -20,9 +20,9 @@ use tokio::time::MissedTickBehavior;
 use types::job::{Job, JobBody, UserMessage};
 
 /// Concurrent turns while [`Load::fill`] creates sessions.
-pub(super) const FILLING: usize = 256;
+pub(super) const FILL_CONCURRENCY: usize = 256;
 /// How long to wait for replies after the last message.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Seed of the random choice of sessions.
 const SEED: u64 = 20_260_101;
 
@@ -86,7 +86,7 @@ type Publishing = BoxFuture<'static, (String, Result<Published, QueueError>)>;
 /// Simulated users, their pending messages, and the reader of the replies.
 pub(super) struct Load {
     queue: Arc<dyn Queue>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<SeenEvent>,
     pending: HashMap<String, Pending>,
     publishing: FuturesUnordered<Publishing>,
     /// Sessions without a pending message.
@@ -136,10 +136,10 @@ impl Window {
 
 impl Load {
     /// Creates the users of `sessions` sessions. With `begun`, the load also watches turns begin.
-    pub(super) async fn new(ground: &Ground, sessions: usize, begun: bool) -> anyhow::Result<Self> {
+    pub(super) async fn new(namespace: &TestNamespace, sessions: usize, begun: bool) -> anyhow::Result<Self> {
         Ok(Self {
-            queue: Arc::clone(&ground.queue),
-            seen: ground.watch(begun).await?,
+            queue: Arc::clone(&namespace.queue),
+            seen: namespace.watch(begun).await?,
             pending: HashMap::new(),
             publishing: FuturesUnordered::new(),
             idle: (0..sessions).collect(),
@@ -177,7 +177,7 @@ impl Load {
             tokio::select! {
                 count = self.seen.recv_many(&mut buffer, 1_024) => anyhow::ensure!(count > 0, "the reader of replies has stopped"),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
-                () = tokio::time::sleep(DRAIN) => anyhow::bail!("no reply within {} s; is the machine too slow?", DRAIN.as_secs()),
+                () = tokio::time::sleep(DRAIN_TIMEOUT) => anyhow::bail!("no reply within {} s; is the machine too slow?", DRAIN_TIMEOUT.as_secs()),
             }
             for seen in buffer.drain(..) {
                 self.settled(&seen);
@@ -214,12 +214,12 @@ impl Load {
         for session in std::mem::take(&mut self.idle) {
             self.send(session, Some(session), Instant::now());
         }
-        let end = tokio::time::Instant::now() + DRAIN;
+        let end = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         while self.begun < self.pending.len() || !self.publishing.is_empty() {
             tokio::select! {
                 Some(seen) = self.seen.recv() => drop(self.settled(&seen)),
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
-                () = tokio::time::sleep_until(end) => anyhow::bail!("not all turns have begun within {} s", DRAIN.as_secs()),
+                () = tokio::time::sleep_until(end) => anyhow::bail!("not all turns have begun within {} s", DRAIN_TIMEOUT.as_secs()),
             }
             progress.tick(&format!("{} turns have begun", self.begun));
         }
@@ -228,7 +228,7 @@ impl Load {
 
     /// Waits for the replies to all pending messages. Latencies count from `since`.
     pub(super) async fn await_all(&mut self, since: Instant) -> anyhow::Result<Measured> {
-        let mut window = Window::new(since, 2 * DRAIN)?;
+        let mut window = Window::new(since, 2 * DRAIN_TIMEOUT)?;
         for pending in self.pending.values_mut() {
             pending.intended = since;
         }
@@ -263,7 +263,7 @@ impl Load {
                 Some((turn_id, done)) = self.publishing.next() => self.published(&turn_id, done)?,
                 () = tokio::time::sleep_until(due.into()), if gap.is_some() => {}
                 () = tokio::time::sleep_until(window.until.into()) => {}
-                _ = second.tick() => self.tell(window, progress),
+                _ = second.tick() => self.report_progress(window, progress),
             }
             for seen in buffer.drain(..) {
                 let Some(pending) = self.settled(&seen) else { continue };
@@ -286,7 +286,7 @@ impl Load {
     }
 
     async fn drain(&mut self, window: &mut Window) -> anyhow::Result<()> {
-        let end = tokio::time::Instant::now() + DRAIN;
+        let end = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         while !self.pending.is_empty() {
             tokio::select! {
                 seen = self.seen.recv() => {
@@ -302,7 +302,7 @@ impl Load {
         Ok(())
     }
 
-    fn tell(&self, window: &Window, progress: &dyn Progress) {
+    fn report_progress(&self, window: &Window, progress: &dyn Progress) {
         let now = Instant::now();
         let text = match now.checked_duration_since(window.from) {
             None => "warming up".to_owned(),
@@ -367,11 +367,11 @@ impl Load {
         }
     }
 
-    fn settled(&mut self, seen: &Seen) -> Option<Pending> {
+    fn settled(&mut self, seen: &SeenEvent) -> Option<Pending> {
         if !self.pending.contains_key(&seen.turn_id) {
             return None;
         }
-        if seen.mark == Mark::Begun {
+        if seen.mark == TurnEvent::Begun {
             self.begun += 1;
             self.begun_peak = self.begun_peak.max(self.begun);
             return None;

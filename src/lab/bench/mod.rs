@@ -3,12 +3,12 @@
 //!
 //! Shared parts, in the order of a measurement:
 //! - [`options`]: the command line's options of each benchmark;
-//! - [`site`]: the servers (started by [`servers`] as a [`process`] each, unless the options name existing ones) and a
-//!   fresh [`site::Ground`] for each measurement;
-//! - [`agent`] and [`crew`]: the agent, and the workers and schedulers that run its turns;
+//! - [`test_cluster`]: the servers (started by [`servers`] as a [`process`] each, unless the options name existing
+//!   ones) and a fresh [`test_cluster::TestNamespace`] for each measurement;
+//! - [`agent`] and [`workers`]: the agent, and the workers and schedulers that run its turns;
 //! - [`load`] and [`replies`]: publish messages, and watch for their replies;
 //! - [`mod@stored`] and [`size`]: write sessions without turns, and measure the data on disk;
-//! - [`floor`]: replaces the workers and issues the same commands without the engine;
+//! - [`baseline`]: replaces the workers and issues the same commands without the engine;
 //! - [`usage`], [`figures`], [`report`] and [`conditions`]: processor time, percentiles, the table or JSON, and the
 //!   conditions of the measurement.
 //!
@@ -16,10 +16,9 @@
 //! [`stream`].
 
 mod agent;
+mod baseline;
 mod conditions;
-pub mod crew;
 mod figures;
-mod floor;
 pub mod inflight;
 mod load;
 pub mod options;
@@ -29,13 +28,14 @@ mod replies;
 pub mod report;
 mod servers;
 pub mod sessions;
-mod site;
 mod size;
 mod stored;
 pub mod stream;
+mod test_cluster;
 pub mod timers;
 pub mod turns;
 mod usage;
+pub mod workers;
 pub mod workflows;
 
 use thiserror::Error;

@@ -8,7 +8,7 @@ use types::duration;
 
 /// Backend and servers of a benchmark.
 #[derive(Args, Clone, Debug)]
-pub struct SiteOptions {
+pub struct TargetOptions {
     /// `cluster`: NATS JetStream and MongoDB; `embedded`: one file in this process
     #[arg(long, value_name = "BACKEND", default_value = "cluster", value_parser = backend)]
     pub backend: Backend,
@@ -35,7 +35,7 @@ pub struct SiteOptions {
 pub struct TurnsOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Actions in each turn; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0")]
     pub actions: Vec<usize>,
@@ -84,7 +84,7 @@ pub struct TurnsOptions {
 pub struct InflightOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Concurrent turns, all in one worker
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = positive)]
     pub turns: usize,
@@ -104,7 +104,7 @@ pub struct InflightOptions {
 pub struct RecoveryOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Turns in flight in the worker that is killed
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
     pub turns: usize,
@@ -118,7 +118,7 @@ pub struct RecoveryOptions {
 pub struct SessionsOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Idle sessions, each with one finished turn
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = positive)]
     pub sessions: usize,
@@ -135,7 +135,7 @@ pub struct SessionsOptions {
 pub struct WorkflowsOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Stages of one pipeline, whose agents reply immediately; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100,1000", value_parser = positive)]
     pub stages: Vec<usize>,
@@ -155,7 +155,7 @@ pub struct WorkflowsOptions {
 pub struct TimersOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Armed timers that are not due while others fire; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "100000", value_parser = positive)]
     pub pending: Vec<usize>,
@@ -178,7 +178,7 @@ pub struct TimersOptions {
 pub struct StreamOptions {
     /// Backend and servers
     #[command(flatten)]
-    pub site: SiteOptions,
+    pub target: TargetOptions,
     /// Number of users, each of whom writes again when the whole text has arrived; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16", value_parser = positive)]
     pub users: Vec<usize>,

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 /// Shell script that starts a program in the background, prints its process id, and kills it when the benchmark's end
 /// of the pipe closes.
-const KEEPER: &str =
+const KEEPER_SCRIPT: &str =
     "log=$1; shift; \"$@\" >\"$log\" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait";
 
 /// A child process. Dropping it kills the process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ChildProcess {
     child: Child,
     pid: u32,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts a program. Its output goes to the file `log`.
     pub(super) fn program(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Self> {
         let mut child = Command::new("sh")
-            .args(["-c", KEEPER, "sh"])
+            .args(["-c", KEEPER_SCRIPT, "sh"])
             .arg(log)
             .arg(program)
             .args(args)
@@ -67,11 +67,11 @@ impl Process {
 
     pub(super) fn is_running(&self) -> bool {
         // A zombie process still has a folder in `/proc`, but no memory.
-        Memory::of(self.pid).is_ok()
+        MemoryUsage::of_process(self.pid).is_ok()
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // The keeper script kills its program when its input closes. A child that runs this binary is killed directly.
         self.child.stdin.take();
@@ -84,15 +84,15 @@ impl Drop for Process {
 
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryUsage {
     /// Current resident memory (`VmRSS`).
     pub(super) resident: u64,
     /// Peak resident memory (`VmHWM`).
     pub(super) peak: u64,
 }
 
-impl Memory {
-    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
+impl MemoryUsage {
+    pub(super) fn of_process(pid: u32) -> anyhow::Result<Self> {
         let path = format!("/proc/{pid}/status");
         let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let field = |name: &str| -> Option<u64> {

@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, KeptLetter, Message, Publish, Published, Queue,
-    Result, StreamEvent, StreamState, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, Message, Publish, Published, Queue, Result,
+    StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -20,30 +20,30 @@ use types::event::{EventType, OutEvent};
 
 /// An event of a turn, as seen by the reader.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct SeenEvent {
     pub(super) turn_id: String,
-    pub(super) mark: Mark,
+    pub(super) mark: TurnEvent,
     pub(super) at: Instant,
 }
 
 /// Kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum TurnEvent {
     /// The first status event: the turn has begun and asks the model next.
     Begun,
     /// The turn's reply.
     Answered,
 }
 
-impl Seen {
+impl SeenEvent {
     /// Parses an event's id, `<session>/<turn>/<key>`. Returns `None` for greetings and later statuses.
     fn from_id(id: &str) -> Option<Self> {
         let (_, rest) = id.split_once('/')?;
         let (turn_id, key) = rest.split_once('/')?;
         let mark = match key {
-            "status/0" => Mark::Begun,
-            "timer" => Mark::Answered,
-            key if key.ends_with("/respond") => Mark::Answered,
+            "status/0" => TurnEvent::Begun,
+            "timer" => TurnEvent::Answered,
+            key if key.ends_with("/respond") => TurnEvent::Answered,
             _ => return None,
         };
         Some(Self { turn_id: turn_id.to_owned(), mark, at: Instant::now() })
@@ -55,7 +55,7 @@ pub(super) async fn subscribe(
     settings: &Settings,
     begun: bool,
     tasks: &Tasks,
-) -> anyhow::Result<mpsc::UnboundedReceiver<Seen>> {
+) -> anyhow::Result<mpsc::UnboundedReceiver<SeenEvent>> {
     let client = nats::connect(settings).await?;
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
@@ -81,7 +81,7 @@ pub(super) async fn subscribe(
                 }
             };
             let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
-            if let Some(seen) = id.and_then(|id| Seen::from_id(id.as_str()))
+            if let Some(seen) = id.and_then(|id| SeenEvent::from_id(id.as_str()))
                 && sender.send(seen).is_err()
             {
                 return;
@@ -94,7 +94,7 @@ pub(super) async fn subscribe(
 /// A queue that reports each stored event to one watcher. All other calls go to the wrapped queue.
 pub(super) struct Tapped {
     queue: Arc<dyn Queue>,
-    seen: Mutex<Option<mpsc::UnboundedSender<Seen>>>,
+    seen: Mutex<Option<mpsc::UnboundedSender<SeenEvent>>>,
 }
 
 impl Tapped {
@@ -103,16 +103,16 @@ impl Tapped {
     }
 
     /// Returns a new watcher, which replaces the previous one.
-    pub(super) fn watch(&self) -> mpsc::UnboundedReceiver<Seen> {
+    pub(super) fn watch(&self) -> mpsc::UnboundedReceiver<SeenEvent> {
         let (sender, receiver) = mpsc::unbounded_channel();
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
     }
 
-    fn tell(&self, ids: impl Iterator<Item = String>) {
+    fn notify(&self, ids: impl Iterator<Item = String>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = &*seen else { return };
-        for seen in ids.filter_map(|id| Seen::from_id(&id)) {
+        for seen in ids.filter_map(|id| SeenEvent::from_id(&id)) {
             // Sending fails only if the watcher was dropped.
             let _ = sender.send(seen);
         }
@@ -124,7 +124,7 @@ impl Queue for Tapped {
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
         let ids: Vec<_> = events.iter().filter_map(|event| event.msg_id.clone()).collect();
         self.queue.emit(events).await?;
-        self.tell(ids.into_iter());
+        self.notify(ids.into_iter());
         Ok(())
     }
 
@@ -168,24 +168,24 @@ impl Queue for Tapped {
         self.queue.events(session_id, from).await
     }
 
-    async fn knows(&self, session_id: &str) -> Result<bool> {
-        self.queue.knows(session_id).await
+    async fn has_session(&self, session_id: &str) -> Result<bool> {
+        self.queue.has_session(session_id).await
     }
 
-    async fn dead(&self, letter: DeadLetter) -> Result<()> {
-        self.queue.dead(letter).await
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()> {
+        self.queue.publish_dead_letter(letter).await
     }
 
-    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>> {
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<StoredDeadLetter>> {
         self.queue.dead_letters(after, limit).await
     }
 
-    async fn last_letter(&self) -> Result<u64> {
-        self.queue.last_letter().await
+    async fn last_dead_letter_seq(&self) -> Result<u64> {
+        self.queue.last_dead_letter_seq().await
     }
 
-    async fn remove_letter(&self, seq: u64) -> Result<bool> {
-        self.queue.remove_letter(seq).await
+    async fn remove_dead_letter(&self, seq: u64) -> Result<bool> {
+        self.queue.remove_dead_letter(seq).await
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
@@ -196,8 +196,8 @@ impl Queue for Tapped {
         self.queue.cancel_hints().await
     }
 
-    async fn hint_timers(&self) -> Result<()> {
-        self.queue.hint_timers().await
+    async fn notify_scheduler(&self) -> Result<()> {
+        self.queue.notify_scheduler().await
     }
 
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     fn replies_and_first_statuses_are_seen() {
-        let mark = |id: &str| Seen::from_id(id).map(|seen| (seen.turn_id, seen.mark));
-        assert_eq!(mark("s1/j7/0/respond"), Some(("j7".into(), Mark::Answered)));
-        assert_eq!(mark("s1/t1-2/timer"), Some(("t1-2".into(), Mark::Answered)));
-        assert_eq!(mark("s1/j7/status/0"), Some(("j7".into(), Mark::Begun)));
+        let mark = |id: &str| SeenEvent::from_id(id).map(|seen| (seen.turn_id, seen.mark));
+        assert_eq!(mark("s1/j7/0/respond"), Some(("j7".into(), TurnEvent::Answered)));
+        assert_eq!(mark("s1/t1-2/timer"), Some(("t1-2".into(), TurnEvent::Answered)));
+        assert_eq!(mark("s1/j7/status/0"), Some(("j7".into(), TurnEvent::Begun)));
         for other in ["s1/j7/greet", "s1/j7/status/1", "s1/j7/step/0/decide", "s1"] {
             assert_eq!(mark(other), None, "{other}");
         }

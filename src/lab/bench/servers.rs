@@ -2,8 +2,8 @@
 
 use super::Problem;
 use super::conditions::memory_gib;
-use super::options::SiteOptions;
-use super::process::Process;
+use super::options::TargetOptions;
+use super::process::ChildProcess;
 use anyhow::Context;
 use base::config::Environment;
 use bson::doc;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Time limit for a server to start.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The servers' addresses, and the processes of those that the benchmark started.
 pub(super) struct Servers {
     pub(super) nats_url: String,
     pub(super) mongodb_uri: String,
-    pub(super) nats: Option<Process>,
-    pub(super) mongod: Option<Process>,
+    pub(super) nats: Option<ChildProcess>,
+    pub(super) mongod: Option<ChildProcess>,
 }
 
 impl Servers {
     /// Starts each server that the options do not name, with its data in `dir`.
-    pub(super) async fn start(options: &SiteOptions, env: &Environment, dir: &Path) -> anyhow::Result<Self> {
+    pub(super) async fn start(options: &TargetOptions, env: &Environment, dir: &Path) -> anyhow::Result<Self> {
         let (nats_url, nats) = match &options.nats {
             Some(url) => (url.clone(), None),
             None => nats(options, env, dir)?,
@@ -38,7 +38,7 @@ impl Servers {
     }
 }
 
-fn nats(options: &SiteOptions, env: &Environment, dir: &Path) -> anyhow::Result<(String, Option<Process>)> {
+fn nats(options: &TargetOptions, env: &Environment, dir: &Path) -> anyhow::Result<(String, Option<ChildProcess>)> {
     let binary = find("nats-server", "NATS_SERVER_BIN", "--nats URL", env)?;
     let (port, config, log) = (free_port()?, dir.join("nats.conf"), dir.join("nats.log"));
     let sync = options.nats_sync.as_ref().map(|sync| format!("sync_interval: {sync}")).unwrap_or_default();
@@ -47,12 +47,12 @@ fn nats(options: &SiteOptions, env: &Environment, dir: &Path) -> anyhow::Result<
         format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}\n{sync} }}\n", store.display().to_string());
     std::fs::write(&config, settings)?;
     let args = ["-c".to_owned(), config.display().to_string()];
-    let process = Process::program(&binary, &args, &log)?;
+    let process = ChildProcess::program(&binary, &args, &log)?;
     await_port(port, &process, &binary, &log)?;
     Ok((format!("nats://127.0.0.1:{port}"), Some(process)))
 }
 
-async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option<Process>)> {
+async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option<ChildProcess>)> {
     let binary = find("mongod", "MONGOD_BIN", "--mongodb URI", env)?;
     let (port, data, log) = (free_port()?, dir.join("mongo"), dir.join("mongod.log"));
     std::fs::create_dir_all(&data)?;
@@ -69,7 +69,7 @@ async fn mongod(env: &Environment, dir: &Path) -> anyhow::Result<(String, Option
     let window = format!("{HISTORY_WINDOW}=0");
     let history = ["--setParameter", window.as_str()];
     let args: Vec<String> = args.into_iter().chain(cache).chain(expiry).chain(history).map(str::to_owned).collect();
-    let process = Process::program(&binary, &args, &log)?;
+    let process = ChildProcess::program(&binary, &args, &log)?;
     await_port(port, &process, &binary, &log)?;
     let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true");
     initiate(&uri, port).await.with_context(|| format!("{} does not become a replica set", binary.display()))?;
@@ -87,7 +87,7 @@ async fn initiate(uri: &str, port: u16) -> anyhow::Result<()> {
         if hello.get_bool("isWritablePrimary").unwrap_or(false) {
             return Ok(());
         }
-        anyhow::ensure!(begun.elapsed() < START, "no primary within {} s", START.as_secs());
+        anyhow::ensure!(begun.elapsed() < START_TIMEOUT, "no primary within {} s", START_TIMEOUT.as_secs());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -124,10 +124,10 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-fn await_port(port: u16, process: &Process, binary: &Path, log: &Path) -> anyhow::Result<()> {
+fn await_port(port: u16, process: &ChildProcess, binary: &Path, log: &Path) -> anyhow::Result<()> {
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if !process.is_running() || begun.elapsed() > START {
+        if !process.is_running() || begun.elapsed() > START_TIMEOUT {
             let said = std::fs::read_to_string(log).unwrap_or_default();
             let tail: Vec<&str> = said.lines().rev().take(5).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();

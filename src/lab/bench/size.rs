@@ -1,6 +1,6 @@
 //! Size of the data in queue and store.
 
-use super::site::Ground;
+use super::test_cluster::TestNamespace;
 use base::config::Backend;
 use bson::{Bson, Document, doc};
 use cluster::nats;
@@ -21,8 +21,8 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) async fn of(ground: &Ground) -> anyhow::Result<Self> {
-        let settings = &ground.settings;
+    pub(super) async fn measure(namespace: &TestNamespace) -> anyhow::Result<Self> {
+        let settings = &namespace.settings;
         if settings.backend == Backend::Embedded {
             let bytes = std::fs::metadata(embedded::store::path(settings))?.len();
             return Ok(Self { sessions: bytes, all: bytes, documents: bytes, streams: 0, disk: bytes });

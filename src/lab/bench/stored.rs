@@ -15,7 +15,7 @@ use types::timestamp::Timestamp;
 use types::turn::{Outcome, TurnRecord};
 
 /// Concurrent writes: enough to fill the groups in which the store writes.
-const AT_ONCE: usize = 1_024;
+const MAX_IN_FLIGHT: usize = 1_024;
 /// Duration of the lease under which a session is written.
 const LEASE: Duration = Duration::from_secs(60);
 /// Id of the turn that each session claims to have had.
@@ -48,7 +48,7 @@ impl Stored {
             let timer = timer(&session_id, place);
             self.write_one(session_id, words, timer)
         };
-        let mut written = stream::iter(numbers.enumerate().map(one)).buffer_unordered(AT_ONCE);
+        let mut written = stream::iter(numbers.enumerate().map(one)).buffer_unordered(MAX_IN_FLIGHT);
         while let Some(outcome) = written.next().await {
             outcome?;
             done += 1;

@@ -1,13 +1,13 @@
 //! `bench timers`: the rate at which timers are armed, and how late they fire while many others are armed.
 
 use super::agent::agent;
-use super::crew::{Crew, Duty, Role};
 use super::figures::Latencies;
 use super::options::TimersOptions;
-use super::replies::Mark;
+use super::replies::TurnEvent;
 use super::report::{Column, Report, Row, mib, rounded};
-use super::site::{Ground, Site};
 use super::stored::{Stored, TURN};
+use super::test_cluster::{TestCluster, TestNamespace};
+use super::workers::{MemberProfile, Role, Workers};
 use super::{Problem, Progress};
 use base::config::{Backend, Environment, Settings};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -23,11 +23,11 @@ use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// Delay of timers that must not fire during the benchmark.
-const FAR: Duration = Duration::from_secs(86_400);
+const IDLE_TIMER_DELAY: Duration = Duration::from_secs(86_400);
 /// Time between the last arming and the first due time. A sweep of the scheduler looks ten seconds ahead.
-const LEAD: Duration = Duration::from_secs(12);
+const ARMING_LEAD: Duration = Duration::from_secs(12);
 /// How long to wait for late timers after the last due time.
-const LATE: Duration = Duration::from_secs(120);
+const LATE_TIMER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timers due per second while the leader is killed.
 const TAKEOVER_RATE: usize = 200;
 /// For how many seconds such timers are due.
@@ -35,9 +35,9 @@ const TAKEOVER_SECONDS: usize = 20;
 /// Time from the first due timer until the leader is killed.
 const TAKEOVER_KILL: Duration = Duration::from_secs(5);
 /// From this number of armed timers on, the benchmark waits until the server has synced its files.
-const BULK: usize = 10_000;
+const SYNC_THRESHOLD: usize = 10_000;
 /// Stream sequence of the job that armed the timers.
-const ARMED: u64 = 1;
+const ARMING_SEQ: u64 = 1;
 
 const COLUMNS: &[Column] = &[
     ("pending", "pending"),
@@ -60,19 +60,19 @@ pub async fn run(
     env: &Environment,
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
-    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let mut rows = Vec::new();
     for pending in &options.pending {
         for rate in &options.fire_rate {
-            let bench = Bench { site: &site, options, pending: *pending, rate: *rate };
+            let bench = TimersBench { cluster: &cluster, options, pending: *pending, rate: *rate };
             rows.push(Box::pin(bench.row(progress)).await?);
         }
     }
-    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+    Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
 
-struct Bench<'a> {
-    site: &'a Site,
+struct TimersBench<'a> {
+    cluster: &'a TestCluster,
     options: &'a TimersOptions,
     pending: usize,
     rate: usize,
@@ -94,32 +94,32 @@ struct Fired {
     unfired: usize,
 }
 
-impl Bench<'_> {
+impl TimersBench<'_> {
     async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
-        let ground = self.site.ground(|_| ()).await?;
-        let arming = Arming::new(&ground).await?;
+        let namespace = self.cluster.open_namespace(|_| ()).await?;
+        let arming = Arming::new(&namespace).await?;
         progress.phase(&format!("timers: arming {}", self.pending));
         let begun = Instant::now();
-        arming.arm(0..self.pending, |_| FAR, progress).await?;
+        arming.arm(0..self.pending, |_| IDLE_TIMER_DELAY, progress).await?;
         let armed_per_s = self.pending as f64 / begun.elapsed().as_secs_f64();
-        if self.pending >= BULK {
-            ground.settle(progress).await?;
+        if self.pending >= SYNC_THRESHOLD {
+            namespace.settle(progress).await?;
         }
-        let duty = |role| Duty { role, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
-        let crew = |role, count| Crew::start(&ground, &duty(role), count, self.site.dir());
-        let workers = crew(Role::Worker, self.options.workers)?;
-        let leader = crew(Role::Scheduler, 1)?;
+        let profile = |role| MemberProfile { role, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
+        let start = |role, count| Workers::start(&namespace, &profile(role), count, self.cluster.dir());
+        let workers = start(Role::Worker, self.options.workers)?;
+        let leader = start(Role::Scheduler, 1)?;
         progress.phase(&format!("timers: {} due per second for {} s", self.rate, self.options.seconds));
         let count = self.rate * self.options.seconds;
         let volley = arming.volley(self.pending, count, self.rate, armed_per_s, progress).await?;
-        let fired = volley.fire(&ground, progress).await?;
+        let fired = volley.fire(&namespace, progress).await?;
         let memory = leader.memory()?;
         let mut leader = Some(leader);
-        let takeover = if self.options.no_takeover || ground.settings.backend == Backend::Embedded {
+        let takeover = if self.options.no_takeover || namespace.settings.backend == Backend::Embedded {
             None
         } else {
             progress.phase("timers: killing the leading scheduler");
-            let standby = crew(Role::Scheduler, 1)?;
+            let standby = start(Role::Scheduler, 1)?;
             let (first, count) = (self.pending + count, TAKEOVER_RATE * TAKEOVER_SECONDS);
             let volley = arming.volley(first, count, TAKEOVER_RATE, armed_per_s, progress).await?;
             let kill_at = volley.begins + TAKEOVER_KILL;
@@ -127,13 +127,13 @@ impl Bench<'_> {
                 tokio::time::sleep_until(kill_at.into()).await;
                 leader.take();
             };
-            let (fired, ()) = futures::future::join(volley.fire(&ground, progress), kill).await;
+            let (fired, ()) = futures::future::join(volley.fire(&namespace, progress), kill).await;
             standby.end().await;
             Some(fired?)
         };
         let row = json!({
             "bench": "timers",
-            "backend": self.options.site.backend,
+            "backend": self.options.target.backend,
             "pending": self.pending,
             "fire_rate": self.rate,
             "seconds": self.options.seconds,
@@ -146,7 +146,7 @@ impl Bench<'_> {
             "late_p90_ms": rounded(fired.late.quantile(0.9)),
             "late_p99_ms": rounded(fired.late.quantile(0.99)),
             "late_max_ms": rounded(fired.late.quantile(1.0)),
-            "memory_of": if ground.settings.backend == Backend::Embedded { "the whole process" } else { "scheduler" },
+            "memory_of": if namespace.settings.backend == Backend::Embedded { "the whole process" } else { "scheduler" },
             "scheduler_rss_mib": mib(memory.resident),
             "scheduler_peak_mib": mib(memory.peak),
             "takeover_ms": takeover.map(|fired| rounded(fired.late.quantile(1.0))),
@@ -155,7 +155,7 @@ impl Bench<'_> {
         if let Some(leader) = leader {
             leader.end().await;
         }
-        ground.close().await?;
+        namespace.close().await?;
         Ok(row.as_object().cloned().unwrap_or_default())
     }
 }
@@ -166,23 +166,23 @@ struct Arming {
 }
 
 impl Arming {
-    async fn new(ground: &Ground) -> anyhow::Result<Self> {
+    async fn new(namespace: &TestNamespace) -> anyhow::Result<Self> {
         let agent = agent(0, None)?;
         let agent_hash = agent.hash.clone();
-        ground.store.put_agent(agent).await?;
+        namespace.store.put_agent(agent).await?;
         // Occupies the first sequence of the stream, so that every session can have processed it.
         let job = Job { session_id: "nobody".to_owned(), job_id: "first".to_owned(), body: JobBody::Wake };
         let publish = Publish { session_id: job.session_id.clone(), msg_id: None, payload: job.encode() };
-        let seq = ground.queue.publish(publish).await?.seq;
-        if seq != ARMED {
+        let seq = namespace.queue.publish(publish).await?.seq;
+        if seq != ARMING_SEQ {
             return Err(Problem::new(
-                format!("the first job has sequence {seq}, expected {ARMED}"),
+                format!("the first job has sequence {seq}, expected {ARMING_SEQ}"),
                 "run the benchmark again",
             )
             .into());
         }
-        let stream = ground.queue.stream().await?.made;
-        Ok(Self { sessions: Stored { store: Arc::clone(&ground.store), agent_hash, stream, last_seq: ARMED } })
+        let stream = namespace.queue.stream().await?.created_at;
+        Ok(Self { sessions: Stored { store: Arc::clone(&namespace.store), agent_hash, stream, last_seq: ARMING_SEQ } })
     }
 
     /// Arms one timer in each session. `delay` returns the delay by the session's place in the range.
@@ -215,7 +215,7 @@ impl Arming {
         progress: &dyn Progress,
     ) -> anyhow::Result<Volley> {
         let arming = Duration::from_secs_f64(1.5 * count as f64 / armed_per_s.max(1.0));
-        let begins = Instant::now() + arming + LEAD;
+        let begins = Instant::now() + arming + ARMING_LEAD;
         let due = |place: usize| {
             let due = begins + Duration::from_secs_f64(place as f64 / rate as f64);
             due.saturating_duration_since(Instant::now())
@@ -236,14 +236,14 @@ fn firing(number: usize) -> String {
 
 impl Volley {
     /// Waits for the turns of all timers, and reads from their records how late they began.
-    async fn fire(self, ground: &Ground, progress: &dyn Progress) -> anyhow::Result<Fired> {
-        let mut seen = ground.watch(false).await?;
+    async fn fire(self, namespace: &TestNamespace, progress: &dyn Progress) -> anyhow::Result<Fired> {
+        let mut seen = namespace.watch(false).await?;
         let mut waiting: HashSet<String> = self.sessions.clone().map(firing).collect();
         let total = waiting.len();
-        let end = self.begins + Duration::from_secs_f64(total as f64 / self.rate as f64) + LATE;
+        let end = self.begins + Duration::from_secs_f64(total as f64 / self.rate as f64) + LATE_TIMER_TIMEOUT;
         while !waiting.is_empty() {
             tokio::select! {
-                Some(seen) = seen.recv() => if seen.mark == Mark::Answered {
+                Some(seen) = seen.recv() => if seen.mark == TurnEvent::Answered {
                     waiting.remove(&seen.turn_id);
                 },
                 () = tokio::time::sleep_until(end.into()) => break,
@@ -254,7 +254,7 @@ impl Volley {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let mut fired = Fired { late: Latencies::new()?, early: 0, unfired: 0 };
         let turn = |number: usize| {
-            let store = Arc::clone(&ground.store);
+            let store = Arc::clone(&namespace.store);
             async move { store.turn(&session(number), &firing(number)).await }
         };
         let turns: Vec<_> = stream::iter(self.sessions.map(turn)).buffer_unordered(64).try_collect().await?;

@@ -1,13 +1,13 @@
 //! `bench turns`: turns per second, and latency from message to reply.
 
 use super::agent::{self, agent};
-use super::crew::{Crew, Duty, Role};
-use super::load::{Arrivals, FILLING, Load, Measured};
+use super::load::{Arrivals, FILL_CONCURRENCY, Load, Measured};
 use super::options::TurnsOptions;
 use super::report::{Column, Report, Row, rounded};
-use super::site::{Ground, Site};
 use super::stored::Stored;
+use super::test_cluster::{TestCluster, TestNamespace};
 use super::usage::Usage;
+use super::workers::{MemberProfile, Role, Workers};
 use super::{Problem, Progress};
 use anyhow::Context;
 use axum::Json;
@@ -21,9 +21,9 @@ use types::duration::{Text, format};
 
 /// Number of sessions that get a real turn before the measurement. Further sessions are only written to the store, so a
 /// worker reads them with their first message.
-const TURNED: usize = 10_000;
+const REAL_TURN_SESSIONS: usize = 10_000;
 /// Users for the floor of an open loop.
-const FLOOR_USERS: usize = 256;
+const BASELINE_USERS: usize = 256;
 
 const COLUMNS: &[Column] = &[
     ("mode", "mode"),
@@ -50,7 +50,7 @@ pub async fn run(
     env: &Environment,
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
-    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let tasks = Tasks::new();
     let http = if options.http_actions { Some(stand_in(&tasks).await?) } else { None };
     let arrivals: Vec<Arrivals> = match options.rate.as_slice() {
@@ -60,31 +60,37 @@ pub async fn run(
     let mut rows = Vec::new();
     for actions in &options.actions {
         for arrivals in &arrivals {
-            let bench = Bench { site: &site, options, actions: *actions, arrivals: *arrivals, http: http.as_deref() };
+            let bench = TurnsBench {
+                cluster: &cluster,
+                options,
+                actions: *actions,
+                arrivals: *arrivals,
+                http: http.as_deref(),
+            };
             rows.push(Box::pin(bench.row(progress)).await?);
         }
     }
     tasks.shutdown(Duration::from_secs(1)).await;
-    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+    Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
 
 /// One row of the benchmark.
-struct Bench<'a> {
-    site: &'a Site,
+struct TurnsBench<'a> {
+    cluster: &'a TestCluster,
     options: &'a TurnsOptions,
     actions: usize,
     arrivals: Arrivals,
     http: Option<&'a str>,
 }
 
-impl Bench<'_> {
+impl TurnsBench<'_> {
     async fn row(&self, progress: &dyn Progress) -> anyhow::Result<Row> {
         let mut row = self.asked();
         progress.phase(&format!("turns: {}", self.described()));
         let mut engine = Box::pin(self.side(Role::Worker, progress)).await?;
         let mut floor = match self.options.no_floor {
             true => None,
-            false => Some(Box::pin(self.side(Role::Floor, progress)).await?),
+            false => Some(Box::pin(self.side(Role::Baseline, progress)).await?),
         };
         let seconds = Duration::from_secs(self.options.seconds);
         match &mut floor {
@@ -121,37 +127,39 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Prepares the engine or the floor for the measurement, on a ground of its own.
+    /// Prepares the engine or the floor for the measurement, in a namespace of its own.
     async fn side(&self, role: Role, progress: &dyn Progress) -> anyhow::Result<Side<'_>> {
         let options = self.options;
-        let ground = self.site.ground(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
+        let namespace =
+            self.cluster.open_namespace(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
         let agent = agent(self.actions, self.http)?;
-        let (store, stream) = (Arc::clone(&ground.store), ground.queue.stream().await?.made);
+        let (store, stream) = (Arc::clone(&namespace.store), namespace.queue.stream().await?.created_at);
         let stored = Stored { store, agent_hash: agent.hash.clone(), stream, last_seq: 1 };
-        ground.store.put_agent(agent).await?;
+        namespace.store.put_agent(agent).await?;
         stored
             .write(0..options.stored, (|number| format!("x{number}"), true), |_, _| None, ("stored", progress))
             .await?;
-        let duty = Duty { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
-        let mut load = Load::new(&ground, self.sessions(), false).await?.beside_hot(options.hot_users);
-        let crew = Crew::start(&ground, &duty, options.workers, self.site.dir())?;
-        load.fill(self.sessions().min(TURNED), FILLING, progress).await?;
-        let rest = TURNED..self.sessions().max(TURNED);
+        let profile =
+            MemberProfile { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
+        let mut load = Load::new(&namespace, self.sessions(), false).await?.beside_hot(options.hot_users);
+        let workers = Workers::start(&namespace, &profile, options.workers, self.cluster.dir())?;
+        load.fill(self.sessions().min(REAL_TURN_SESSIONS), FILL_CONCURRENCY, progress).await?;
+        let rest = REAL_TURN_SESSIONS..self.sessions().max(REAL_TURN_SESSIONS);
         stored.write(rest, (|number| format!("s{number}"), true), |_, _| None, ("sessions stored", progress)).await?;
-        if options.stored > 0 || self.sessions() > TURNED {
-            ground.settle(progress).await?;
+        if options.stored > 0 || self.sessions() > REAL_TURN_SESSIONS {
+            namespace.settle(progress).await?;
         }
         let arrivals = match (role, self.arrivals) {
-            (Role::Floor, Arrivals::Open(_)) => Arrivals::Closed(FLOOR_USERS),
+            (Role::Baseline, Arrivals::Open(_)) => Arrivals::Closed(BASELINE_USERS),
             (_, arrivals) => arrivals,
         };
         let (warm_up, used) = (options.warm_up, Usage::default());
-        Ok(Side { site: self.site, ground, load, crew, arrivals, warm_up, used, measured: None })
+        Ok(Side { cluster: self.cluster, namespace, load, workers, arrivals, warm_up, used, measured: None })
     }
 
     /// Number of sessions: at least four per user, so that users rarely wait for each other's sessions.
     fn sessions(&self) -> usize {
-        let users = if let Arrivals::Closed(users) = self.arrivals { users } else { FLOOR_USERS };
+        let users = if let Arrivals::Closed(users) = self.arrivals { users } else { BASELINE_USERS };
         if self.options.hot { 1 } else { self.options.sessions.max(4 * users) }
     }
 
@@ -174,10 +182,10 @@ impl Bench<'_> {
             Arrivals::Closed(users) => ("closed", Some(users), None),
             Arrivals::Open(rate) => ("open", None, Some(rate)),
         };
-        let embedded = options.site.backend == Backend::Embedded;
+        let embedded = options.target.backend == Backend::Embedded;
         let asked = json!({
             "bench": "turns",
-            "backend": options.site.backend,
+            "backend": options.target.backend,
             "mode": mode,
             "concurrency": concurrency,
             "rate": rate,
@@ -190,7 +198,7 @@ impl Bench<'_> {
             "stored": options.stored,
             "workers": options.workers,
             "worker_mode": if embedded { "instances in the benchmark's process" } else { "processes" },
-            "worker_concurrency": self.site.worker_concurrency(),
+            "worker_concurrency": self.cluster.worker_concurrency(),
             "seconds": options.seconds,
             "warm_up": format(options.warm_up),
         });
@@ -200,10 +208,10 @@ impl Bench<'_> {
 
 /// One side of the comparison: the engine or the floor.
 struct Side<'a> {
-    site: &'a Site,
-    ground: Ground,
+    cluster: &'a TestCluster,
+    namespace: TestNamespace,
     load: Load,
-    crew: Crew,
+    workers: Workers,
     arrivals: Arrivals,
     warm_up: Duration,
     used: Usage,
@@ -213,9 +221,9 @@ struct Side<'a> {
 impl Side<'_> {
     /// Measures for `time` and adds the figures to those of earlier spans.
     async fn span(&mut self, time: Duration, progress: &dyn Progress) -> anyhow::Result<()> {
-        let before = Usage::so_far(self.site, &self.crew)?;
+        let before = Usage::so_far(self.cluster, &self.workers)?;
         let measured = self.load.run(self.arrivals, self.warm_up, time, progress).await?;
-        self.used.add(&before, &Usage::so_far(self.site, &self.crew)?);
+        self.used.add(&before, &Usage::so_far(self.cluster, &self.workers)?);
         match &mut self.measured {
             Some(earlier) => earlier.add(&measured),
             None => self.measured = Some(measured),
@@ -227,8 +235,8 @@ impl Side<'_> {
     async fn end(self, (name, row): (&str, &mut Row)) -> anyhow::Result<Measured> {
         let measured = self.measured.context("nothing was measured")?;
         self.used.put(measured.answered, name, row);
-        self.crew.end().await;
-        self.ground.close().await?;
+        self.workers.end().await;
+        self.namespace.close().await?;
         Ok(measured)
     }
 }

@@ -1,9 +1,9 @@
 //! Processor time of all processes in a measurement. On a shared machine it varies less than throughput does.
 
-use super::crew::Crew;
-use super::process::{Process, processor_time};
+use super::process::{ChildProcess, processor_time};
 use super::report::{Row, rounded};
-use super::site::Site;
+use super::test_cluster::TestCluster;
+use super::workers::Workers;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Reads the processor time so far of the crew, of the servers that the benchmark started, and of this process.
-    pub(super) fn so_far(site: &Site, crew: &Crew) -> anyhow::Result<Self> {
+    /// Reads the processor time so far of the workers, of the servers that the benchmark started, and of this process.
+    pub(super) fn so_far(cluster: &TestCluster, workers: &Workers) -> anyhow::Result<Self> {
         let of = |pids: Vec<u32>| pids.into_iter().map(processor_time).sum::<anyhow::Result<Duration>>();
-        let pid = |process: Option<&Process>| process.map(Process::pid).into_iter().collect();
-        let servers = site.servers.as_ref();
+        let pid = |process: Option<&ChildProcess>| process.map(ChildProcess::pid).into_iter().collect();
+        let servers = cluster.servers.as_ref();
         let parts: [(&'static str, Vec<u32>); 4] = [
-            ("workers", crew.pids()),
+            ("workers", workers.pids()),
             ("mongod", pid(servers.and_then(|servers| servers.mongod.as_ref()))),
             ("nats_server", pid(servers.and_then(|servers| servers.nats.as_ref()))),
             ("load", vec![std::process::id()]),

@@ -1,12 +1,12 @@
 //! `bench workflows`: stages per second and stored bytes per stage, in one long pipeline and in many short ones.
 
 use super::Progress;
-use super::crew::{Crew, Duty, Role};
 use super::options::WorkflowsOptions;
 use super::report::{Column, Report, Row, rounded};
-use super::site::{Ground, Site};
 use super::size::Size;
+use super::test_cluster::{TestCluster, TestNamespace};
 use super::usage::Usage;
+use super::workers::{MemberProfile, Role, Workers};
 use anyhow::{Context, bail};
 use base::config::{Environment, Settings};
 use commands::runs::{NewRun, start_run};
@@ -24,11 +24,11 @@ const AGENT: &str = "stage";
 /// Id of the workflow.
 const WORKFLOW: &str = "bench";
 /// Concurrent requests to start runs.
-const ASKERS: usize = 64;
+const START_CONCURRENCY: usize = 64;
 /// Poll interval for the end of a run.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time limit for one run.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
 const COLUMNS: &[Column] = &[
     ("runs", "runs"),
@@ -48,46 +48,46 @@ pub async fn run(
     env: &Environment,
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
-    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let mut rows = Vec::new();
     for stages in &options.stages {
-        rows.push(Box::pin(row(&site, options, (1, *stages), progress)).await?);
+        rows.push(Box::pin(row(&cluster, options, (1, *stages), progress)).await?);
     }
     if options.runs > 0 {
-        rows.push(Box::pin(row(&site, options, (options.runs, options.run_stages), progress)).await?);
+        rows.push(Box::pin(row(&cluster, options, (options.runs, options.run_stages), progress)).await?);
     }
-    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+    Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
 
 async fn row(
-    site: &Site,
+    cluster: &TestCluster,
     options: &WorkflowsOptions,
     (runs, stages): (usize, usize),
     progress: &dyn Progress,
 ) -> anyhow::Result<Row> {
     progress.phase(&format!("workflows: {runs} × a pipeline of {stages} stages"));
-    let ground = site.ground(|settings| settings.workflow.max_stages = u64::MAX >> 1).await?;
-    ground.store.put_agent(AgentRecord::from_document(agent(), Timestamp::from_millis(0))?).await?;
-    ground.store.put_workflow(WorkflowRecord::from_document(pipeline(stages), Timestamp::from_millis(0))?).await?;
-    let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
-    let crew = Crew::start(&ground, &duty, options.workers, site.dir())?;
+    let namespace = cluster.open_namespace(|settings| settings.workflow.max_stages = u64::MAX >> 1).await?;
+    namespace.store.put_agent(AgentRecord::from_document(agent(), Timestamp::from_millis(0))?).await?;
+    namespace.store.put_workflow(WorkflowRecord::from_document(pipeline(stages), Timestamp::from_millis(0))?).await?;
+    let profile = MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
+    let workers = Workers::start(&namespace, &profile, options.workers, cluster.dir())?;
     // The first run opens connections and fills caches, so it is not measured.
-    ended(&ground, &asked_for(&ground, 1).await?, progress).await?;
-    let (before, usage) = (Size::of(&ground).await?, Usage::so_far(site, &crew)?);
+    ended(&namespace, &asked_for(&namespace, 1).await?, progress).await?;
+    let (before, usage) = (Size::measure(&namespace).await?, Usage::so_far(cluster, &workers)?);
     let begun = Instant::now();
-    let asked = asked_for(&ground, runs).await?;
-    ended(&ground, &asked, progress).await?;
+    let asked = asked_for(&namespace, runs).await?;
+    ended(&namespace, &asked, progress).await?;
     let seconds = begun.elapsed().as_secs_f64();
     let all = (runs * stages) as u64;
     let mut row = Row::new();
     let mut used = Usage::default();
-    used.add(&usage, &Usage::so_far(site, &crew)?);
+    used.add(&usage, &Usage::so_far(cluster, &workers)?);
     used.put(all, "us_per_stage", &mut row);
-    let after = Size::of(&ground).await?;
+    let after = Size::measure(&namespace).await?;
     let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);
     let figures = json!({
         "bench": "workflows",
-        "backend": options.site.backend,
+        "backend": options.target.backend,
         "runs": runs,
         "stages": stages,
         "workers": options.workers,
@@ -99,8 +99,8 @@ async fn row(
     if let Value::Object(figures) = figures {
         row.extend(figures);
     }
-    crew.end().await;
-    ground.close().await?;
+    workers.end().await;
+    namespace.close().await?;
     Ok(row)
 }
 
@@ -119,20 +119,20 @@ fn pipeline(stages: usize) -> Value {
     json!({ "type": "pipeline", "id": WORKFLOW, "stages": (0..stages).map(stage).collect::<Vec<_>>() })
 }
 
-async fn asked_for(ground: &Ground, runs: usize) -> anyhow::Result<Vec<String>> {
+async fn asked_for(namespace: &TestNamespace, runs: usize) -> anyhow::Result<Vec<String>> {
     let ask = |_| async {
         let run = NewRun {
             workflow_id: WORKFLOW.into(), query: "研究量子计算的最新进展".into(), ..NewRun::default()
         };
-        let started = start_run(ground.queue.as_ref(), ground.store.as_ref(), run).await;
+        let started = start_run(namespace.queue.as_ref(), namespace.store.as_ref(), run).await;
         started.map(|started| started.run_id).map_err(|refused| anyhow::anyhow!("{refused}"))
     };
-    stream::iter((0..runs).map(ask)).buffer_unordered(ASKERS).try_collect().await
+    stream::iter((0..runs).map(ask)).buffer_unordered(START_CONCURRENCY).try_collect().await
 }
 
-async fn ended(ground: &Ground, runs: &[String], progress: &dyn Progress) -> anyhow::Result<()> {
+async fn ended(namespace: &TestNamespace, runs: &[String], progress: &dyn Progress) -> anyhow::Result<()> {
     for (number, run_id) in runs.iter().enumerate() {
-        let ended = tokio::time::timeout(PATIENCE, end(ground, run_id)).await;
+        let ended = tokio::time::timeout(RUN_TIMEOUT, end(namespace, run_id)).await;
         let run = ended.with_context(|| format!("run {run_id} has not ended within the time limit"))??;
         if run.status != RunStatus::Completed {
             let why = run.error.map_or_else(|| run.status.as_str().to_owned(), |error| error.to_string());
@@ -143,11 +143,11 @@ async fn ended(ground: &Ground, runs: &[String], progress: &dyn Progress) -> any
     Ok(())
 }
 
-async fn end(ground: &Ground, run_id: &str) -> anyhow::Result<RunRecord> {
+async fn end(namespace: &TestNamespace, run_id: &str) -> anyhow::Result<RunRecord> {
     loop {
-        match ground.store.run(run_id).await? {
+        match namespace.store.run(run_id).await? {
             Some(run) if run.status.has_ended() => return Ok(run),
-            Some(_) | None => tokio::time::sleep(LOOK).await,
+            Some(_) | None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }

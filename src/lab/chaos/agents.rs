@@ -1,6 +1,6 @@
 //! The agents of a run: one with a turn for each message, one with follow-up timers, one that merges messages.
 
-use super::talk::GREETING;
+use super::conversations::GREETING;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;

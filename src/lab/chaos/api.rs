@@ -1,8 +1,8 @@
 //! The HTTP API behind the actions of a run. It honours idempotency keys and records every call. It refuses some calls
 //! at first, and loses the response to others after their effect.
 
-use super::facts::Call;
-use super::talk::{Target, fate};
+use super::conversations::{Target, fate};
+use super::evidence::ActionCall;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
@@ -17,24 +17,24 @@ use std::time::Duration;
 /// The API's state, shared by its clones.
 #[derive(Clone, Default)]
 pub(super) struct Api {
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<ApiMemory>>,
 }
 
 #[derive(Default)]
-struct Memory {
-    calls: Vec<Call>,
+struct ApiMemory {
+    calls: Vec<ActionCall>,
     /// By idempotency key: number of calls, and the receipt of the effect.
     keys: HashMap<String, (u32, Option<String>)>,
     effects: u64,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ActionParams {
     #[serde(default)]
     tag: String,
 }
 
-type Answer = (StatusCode, Json<Value>);
+type ApiResponse = (StatusCode, Json<Value>);
 
 impl Api {
     pub(super) fn router(&self) -> Router {
@@ -46,15 +46,15 @@ impl Api {
     }
 
     /// All calls in the order of their arrival.
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn calls(&self) -> Vec<ActionCall> {
         self.memory().calls.clone()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, ApiMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn call(&self, headers: &HeaderMap, asked: Option<(Target, String)>) -> Answer {
+    async fn call(&self, headers: &HeaderMap, asked: Option<(Target, String)>) -> ApiResponse {
         let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
         let name = asked.as_ref().map_or("follow-up", |(target, _)| target.as_str());
         let tag = asked.as_ref().map(|(_, tag)| tag.clone());
@@ -69,7 +69,7 @@ impl Api {
     }
 }
 
-impl Memory {
+impl ApiMemory {
     /// Records a call. Returns the receipt if the call has an effect or had one before, and whether the response
     /// reaches the caller.
     fn call(&mut self, name: &str, key: &str, asked: Option<(Target, String)>) -> (Option<String>, bool) {
@@ -84,22 +84,27 @@ impl Memory {
             }
         };
         self.keys.insert(key.to_owned(), (times + 1, receipt.clone()));
-        let call =
-            Call { key: key.to_owned(), asked, receipt: receipt.clone(), repeated: known.is_some(), at: clock::now() };
+        let call = ActionCall {
+            key: key.to_owned(),
+            asked,
+            receipt: receipt.clone(),
+            repeated: known.is_some(),
+            at: clock::now(),
+        };
         self.calls.push(call);
         (receipt, times > 0 || !answer_lost)
     }
 }
 
-async fn order(State(api): State<Api>, headers: HeaderMap, Json(asked): Json<Asked>) -> Answer {
+async fn order(State(api): State<Api>, headers: HeaderMap, Json(asked): Json<ActionParams>) -> ApiResponse {
     api.call(&headers, Some((Target::Order, asked.tag))).await
 }
 
-async fn eta(State(api): State<Api>, Query(asked): Query<Asked>, headers: HeaderMap) -> Answer {
+async fn eta(State(api): State<Api>, Query(asked): Query<ActionParams>, headers: HeaderMap) -> ApiResponse {
     api.call(&headers, Some((Target::Eta, asked.tag))).await
 }
 
-async fn follow_up(State(api): State<Api>, headers: HeaderMap) -> Answer {
+async fn follow_up(State(api): State<Api>, headers: HeaderMap) -> ApiResponse {
     api.call(&headers, None).await
 }
 
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn a_key_has_one_effect_however_often_it_comes() {
         for number in 0..200 {
-            let mut memory = Memory::default();
+            let mut memory = ApiMemory::default();
             let key = format!("c1/c1-{number}/0/act");
             let receipts: Vec<Option<String>> = (0..3).map(|_| memory.call("order", &key, None).0).collect();
             let answered: Vec<&String> = receipts.iter().flatten().collect();

@@ -1,9 +1,9 @@
 //! The users of a run: concurrent conversations. Each publishes its messages in order and repeats a message until it is
 //! acknowledged.
 
-use super::facts::{Sent, SentBad};
-use super::script::{self, Bad, Conversation, Move, Way};
-use super::talk::Line;
+use super::conversations::ScriptMessage;
+use super::evidence::{SentInvalidJob, SentMessage};
+use super::script::{self, Bad, Conversation, Move, PublishRoute};
 use base::http_client;
 use base::tasks::{OnPanic, Tasks};
 use bytes::Bytes;
@@ -18,10 +18,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Pause before a message without an acknowledgement is published again.
-const AGAIN: Duration = Duration::from_millis(300);
+const REPUBLISH_DELAY: Duration = Duration::from_millis(300);
 
 /// The users of a run, and a ledger of their messages.
-pub(super) struct Load {
+pub(super) struct SimulatedUsers {
     seed: u64,
     queue: Arc<dyn Queue>,
     http: reqwest::Client,
@@ -35,8 +35,8 @@ pub(super) struct Load {
 /// All published messages and invalid jobs.
 #[derive(Default)]
 struct Ledger {
-    sent: Vec<Sent>,
-    bad: Vec<SentBad>,
+    sent: Vec<SentMessage>,
+    bad: Vec<SentInvalidJob>,
     troubles: Vec<String>,
 }
 
@@ -67,10 +67,10 @@ struct Post<'a> {
     session_id: &'a str,
     msg_id: Option<String>,
     payload: Value,
-    way: Way,
+    way: PublishRoute,
 }
 
-impl Load {
+impl SimulatedUsers {
     pub(super) fn new(seed: u64, queue: Arc<dyn Queue>, gateway_url: String) -> reqwest::Result<Arc<Self>> {
         let http = http_client::builder().no_proxy().timeout(Duration::from_secs(8)).build()?;
         let (ledger, counts, held_up) = Default::default();
@@ -79,7 +79,7 @@ impl Load {
 
     /// Starts conversations at `rate` messages per second until `end`. Started conversations continue in `tasks`.
     pub(super) async fn run(self: &Arc<Self>, rate: f64, end: Instant, tasks: &Tasks) {
-        let mut begin = interval(Duration::from_secs_f64(script::MESSAGES / rate));
+        let mut begin = interval(Duration::from_secs_f64(script::AVERAGE_MESSAGES / rate));
         begin.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut number = 0;
         while Instant::now() < end {
@@ -95,7 +95,7 @@ impl Load {
     }
 
     /// The ledger for the checker: messages, invalid jobs, problems.
-    pub(super) fn published(&self) -> (Vec<Sent>, Vec<SentBad>, Vec<String>) {
+    pub(super) fn published(&self) -> (Vec<SentMessage>, Vec<SentInvalidJob>, Vec<String>) {
         let ledger = self.ledger();
         (ledger.sent.clone(), ledger.bad.clone(), ledger.troubles.clone())
     }
@@ -131,7 +131,7 @@ impl Load {
     async fn step(&self, conversation: &Conversation, step: &Move) {
         match step {
             Move::Wait(pause) => sleep(*pause).await,
-            Move::Say(line, way) => self.say(conversation, line, *way).await,
+            Move::Say(line, way) => self.publish_message(conversation, line, *way).await,
             Move::Again { message, way, keyed } => {
                 let mut said = conversation.moves.iter().filter_map(|step| match step {
                     Move::Say(line, _) => Some(line),
@@ -147,10 +147,10 @@ impl Load {
         }
     }
 
-    async fn say(&self, conversation: &Conversation, line: &Line, way: Way) {
+    async fn publish_message(&self, conversation: &Conversation, line: &ScriptMessage, way: PublishRoute) {
         let place = {
             let mut ledger = self.ledger();
-            ledger.sent.push(Sent {
+            ledger.sent.push(SentMessage {
                 session_id: conversation.session_id.clone(),
                 job_id: line.tag.clone(),
                 text: line.to_string(),
@@ -168,7 +168,7 @@ impl Load {
         let place = {
             let mut ledger = self.ledger();
             let payload = bad.payload.clone();
-            ledger.bad.push(SentBad {
+            ledger.bad.push(SentInvalidJob {
                 session_id: session_id.clone(),
                 payload,
                 cause: bad.cause,
@@ -185,7 +185,7 @@ impl Load {
                 self.ledger().bad[place].accepted = true;
                 return;
             }
-            sleep(AGAIN).await;
+            sleep(REPUBLISH_DELAY).await;
         }
     }
 
@@ -193,14 +193,14 @@ impl Load {
     async fn until_acknowledged(&self, post: &Post<'_>) {
         while !self.publish(post).await {
             self.counts.retried.fetch_add(1, Ordering::Relaxed);
-            sleep(AGAIN).await;
+            sleep(REPUBLISH_DELAY).await;
         }
     }
 
     async fn publish(&self, post: &Post<'_>) -> bool {
         match post.way {
-            Way::Gateway => self.post(post).await,
-            Way::Nats => {
+            PublishRoute::Gateway => self.post(post).await,
+            PublishRoute::Nats => {
                 let payload = Bytes::from(post.payload.to_string());
                 let (session_id, msg_id) = (post.session_id.to_owned(), post.msg_id.clone());
                 match self.queue.publish(Publish { session_id, msg_id, payload }).await {
@@ -236,7 +236,7 @@ impl Load {
     }
 }
 
-fn post<'a>(conversation: &'a Conversation, line: &Line, way: Way) -> Post<'a> {
+fn post<'a>(conversation: &'a Conversation, line: &ScriptMessage, way: PublishRoute) -> Post<'a> {
     let session_id = conversation.session_id.as_str();
     let payload = json!({
         "type": "user_message", "session_id": session_id, "agent_id": conversation.manner.agent_id(),

@@ -1,33 +1,34 @@
 //! `turnwheel chaos`: checks the guarantees on real servers, while processes are killed and servers fail.
 //!
 //! [`run`] carries out a run:
-//! 1. [`servers`] starts NATS and a MongoDB replica set in a [`ground`], a temporary folder that is removed at the end.
-//! 2. [`cast`] starts workers, schedulers and a gateway as [`process`]es. The run itself serves the [`model`] and the
-//!    [`api`] behind the actions of the [`agents`].
-//! 3. [`load`] holds conversations by the [`script`], in the language of [`talk`], while [`faults`] happen.
+//! 1. [`servers`] starts NATS and a MongoDB replica set in an [`environment`], a temporary folder that is removed at
+//!    the end.
+//! 2. [`processes`] starts workers, schedulers and a gateway as [`process`]es. The run itself serves the [`model`] and
+//!    the [`api`] behind the actions of the [`agents`].
+//! 3. [`load`] holds conversations by the [`script`], in the language of [`conversations`], while [`faults`] happen.
 //!    [`recovery`] measures how long a killed worker's turns take.
-//! 4. When all lanes are idle, the [`observer`] gathers the [`facts`], and the [`checker`] compares them with the
+//! 4. When all lanes are idle, the [`observer`] gathers the [`evidence`], and the [`checker`] compares them with the
 //!    promises. [`report`] is the verdict.
 //!
 //! The seed determines all conversations and faults.
 
 mod agents;
 mod api;
-mod cast;
 mod checker;
+mod conversations;
+mod environment;
 mod error;
-mod facts;
+mod evidence;
 mod faults;
-mod ground;
 mod load;
 mod model;
 mod observer;
 mod process;
+mod processes;
 mod recovery;
 mod report;
 mod script;
 mod servers;
-mod talk;
 
 pub use checker::{Counts, Promise, Violation};
 pub use error::ChaosError;
@@ -43,13 +44,13 @@ use axum::Router;
 use base::clock;
 use base::config::Settings;
 use base::tasks::{OnPanic, Tasks};
-use cast::Cast;
 use checker::Findings;
 use definitions::agent::AgentRecord;
-use faults::Stage;
-use ground::Ground;
-use load::Load;
+use environment::RunEnvironment;
+use faults::FaultContext;
+use load::SimulatedUsers;
 use observer::Observer;
+use processes::Processes;
 use recovery::{Outages, Recovery};
 use report::seconds;
 use serde::Serialize;
@@ -63,11 +64,11 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 /// Time limit for the last faults to heal, and for the started conversations to end.
-const HEALING: Duration = Duration::from_secs(150);
+const HEALING_TIMEOUT: Duration = Duration::from_secs(150);
 /// Time limit for all lanes to become idle after that.
-const QUIET: Duration = Duration::from_secs(90);
+const QUIET_TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval of progress lines.
-const PROGRESS: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// No conversation starts while the backlog exceeds the messages of this many seconds.
 const BACKLOG_SECONDS: f64 = 20.0;
 
@@ -117,41 +118,46 @@ pub async fn run(
     tell: impl Fn(String) + Send + Sync + 'static,
 ) -> Result<Verdict, ChaosError> {
     options.can_be_carried_out()?;
-    let mut ground = Ground::new()?;
+    let mut environment = RunEnvironment::new()?;
     let tasks = Tasks::new();
     let outcome = tokio::select! {
-        outcome = play(&options, &ground, &tasks, Arc::new(tell)) => outcome,
+        outcome = play(&options, &environment, &tasks, Arc::new(tell)) => outcome,
         () = stop.cancelled() => Err(ChaosError::Stopped),
     };
     tasks.stop();
     let failed = !matches!(&outcome, Ok(verdict) if verdict.clean) && !matches!(outcome, Err(ChaosError::Stopped));
-    let kept = (options.keep || failed).then(|| ground.keep());
+    let kept = (options.keep || failed).then(|| environment.keep());
     outcome.map(|verdict| Verdict { folder: kept, ..verdict })
 }
 
 type Tell = Arc<dyn Fn(String) + Send + Sync>;
 
-async fn play(options: &Options, ground: &Ground, tasks: &Tasks, tell: Tell) -> Result<Verdict, ChaosError> {
+async fn play(
+    options: &Options,
+    environment: &RunEnvironment,
+    tasks: &Tasks,
+    tell: Tell,
+) -> Result<Verdict, ChaosError> {
     tell(format!("seed {}; starting NATS, MongoDB and the processes", options.seed));
     let api = Api::default();
     let address = serve(api.router().merge(model::router()), tasks).await?;
     let (programs, replicated) = (&options.programs, options.replicas > 1);
-    let nats = Nats::start(ground, &programs.nats_server, options.replicas, tasks).await?;
-    let mongo = Mongo::start(ground, &programs.mongod, options.members, replicated, tasks).await?;
-    let settings = cast::settings(&options.settings, (&nats.url(), options.replicas), &mongo.uri())?;
+    let nats = Nats::start(environment, &programs.nats_server, options.replicas, tasks).await?;
+    let mongo = Mongo::start(environment, &programs.mongod, options.members, replicated, tasks).await?;
+    let settings = processes::settings(&options.settings, (&nats.url(), options.replicas), &mongo.uri())?;
     let observer = Observer::new(&settings, &mongo.client(), tasks).await?;
     for manner in Manner::ALL {
         apply(&observer, manner, &address).await?;
     }
-    let cast = Cast::start(ground, options, &settings, &format!("{address}/v1")).await?;
-    let load = Load::new(options.seed, Arc::clone(&observer.queue), cast.gateway_url.clone())
+    let processes = Processes::start(environment, options, &settings, &format!("{address}/v1")).await?;
+    let load = SimulatedUsers::new(options.seed, Arc::clone(&observer.queue), processes.gateway_url.clone())
         .map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
     let outages = Arc::<Outages>::default();
     let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
     let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
-    let stage = Arc::new(Stage::new(cast, (nats, mongo), replicated, Arc::clone(&recovery), outages));
+    let stage = Arc::new(FaultContext::new(processes, (nats, mongo), replicated, Arc::clone(&recovery), outages));
     let run = Run { options, observer: Arc::new(observer), load, stage, recovery, api, tell };
-    run.through(ground.path(), tasks).await
+    run.through(environment.path(), tasks).await
 }
 
 async fn serve(router: Router, tasks: &Tasks) -> Result<String, ChaosError> {
@@ -179,8 +185,8 @@ async fn apply(observer: &Observer, manner: Manner, api: &str) -> Result<(), Cha
 struct Run<'a> {
     options: &'a Options,
     observer: Arc<Observer>,
-    load: Arc<Load>,
-    stage: Arc<Stage>,
+    load: Arc<SimulatedUsers>,
+    stage: Arc<FaultContext>,
     recovery: Arc<Recovery>,
     api: Api,
     tell: Tell,
@@ -200,19 +206,19 @@ impl Run<'_> {
         self.end_of(&faults, "faults did not heal").await?;
         self.stage.look_after_all().await;
         self.end_of(&talks, "messages could not be published").await?;
-        let quiet = self.observer.quiet(QUIET).await;
+        let quiet = self.observer.quiet(QUIET_TIMEOUT).await;
         self.stage.look_after_all().await;
         let mended = self.mended(quiet.is_some()).await?;
-        let mut facts = self.observer.facts().await?;
+        let mut evidence = self.observer.evidence().await?;
         let (sent, bad, troubles) = self.load.published();
-        facts.calls = self.api.calls();
-        (facts.sent, facts.bad) = (sent, bad);
-        facts.troubles = [troubles, self.stage.troubles()].concat();
-        let mut findings = checker::check(&facts);
-        findings.violations.extend(self.observer.invariants(&facts).await?);
+        evidence.calls = self.api.calls();
+        (evidence.sent, evidence.bad) = (sent, bad);
+        evidence.troubles = [troubles, self.stage.troubles()].concat();
+        let mut findings = checker::check(&evidence);
+        findings.violations.extend(self.observer.invariants(&evidence).await?);
         let verdict = self.verdict(findings, quiet, (self.observer.redeliveries().await, mended));
         if self.options.keep || !verdict.clean {
-            write(&facts, &folder.join("facts.json"))?;
+            write(&evidence, &folder.join("facts.json"))?;
             write(&verdict, &folder.join("verdict.json"))?;
         }
         Ok(verdict)
@@ -230,10 +236,10 @@ impl Run<'_> {
 
     /// Waits until all tasks have finished.
     async fn end_of(&self, tasks: &Tasks, problem: &str) -> Result<(), ChaosError> {
-        if tasks.finish(HEALING).await {
+        if tasks.finish(HEALING_TIMEOUT).await {
             return Ok(());
         }
-        Err(ChaosError::failed(problem, format!("not finished {} s after the end", HEALING.as_secs())))
+        Err(ChaosError::failed(problem, format!("not finished {} s after the end", HEALING_TIMEOUT.as_secs())))
     }
 
     /// Starts the background tasks: measuring recoveries, watching the backlog, reporting progress.
@@ -250,7 +256,7 @@ impl Run<'_> {
                 look.tick().await;
                 let Ok(jobs) = observer.jobs().await else { continue };
                 load.held_up.store(jobs > limit, Ordering::Relaxed);
-                if told.elapsed() < PROGRESS {
+                if told.elapsed() < PROGRESS_INTERVAL {
                     continue;
                 }
                 told = Instant::now();
@@ -292,7 +298,7 @@ impl Run<'_> {
             redeliveries,
             mended,
             recovery: self.recovery.measured(),
-            timers_late: Times::of(findings.lateness),
+            timers_late: Times::from_durations(findings.lateness),
             quiet_after_s: quiet.map(seconds),
             violations: findings.violations,
             happened,

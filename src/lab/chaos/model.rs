@@ -2,7 +2,7 @@
 //! call's number, and the order of a turn's actions varies. The set of legal responses follows from the messages alone,
 //! so the checker can judge every response.
 
-use super::talk::{self, Action, GREETING, Line, Verb, fate};
+use super::conversations::{self, Action, GREETING, ScriptMessage, Verb, fate};
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
@@ -26,7 +26,7 @@ async fn complete(State(calls): State<Calls>, Json(request): Json<Value>) -> Jso
     };
     let results = results(last("system"));
     let call = calls.fetch_add(1, Ordering::Relaxed);
-    let decision = decide(&Line::parse_all(last("user")), &results, call);
+    let decision = decide(&ScriptMessage::parse_all(last("user")), &results, call);
     tokio::time::sleep(latency(last("user"), results.len())).await;
     let plans = request["response_format"]["json_schema"]["name"] == "plan_and_decision";
     let content = if plans { json!({ "plan": plan(), "decision": decision }) } else { decision };
@@ -59,9 +59,9 @@ struct Outcome {
 }
 
 /// Decides like the model: one action after the other in any order, then the reply or silence.
-fn decide(lines: &[Line], results: &[Outcome], call: u64) -> Value {
+fn decide(lines: &[ScriptMessage], results: &[Outcome], call: u64) -> Value {
     let decision = |next_status: &str, action: Value, response: Option<String>| json!({"reasoning": format!("as written ({call})"), "next_status": next_status, "action": action, "response": response});
-    let (done, left) = done(&talk::actions(lines), results);
+    let (done, left) = done(&conversations::actions(lines), results);
     let lot = usize::try_from(call).unwrap_or(0);
     if let Some((target, tag)) = left.get(lot % left.len().max(1)) {
         let action = json!({"type": target.kind(), "target": target.as_str(), "params": {"tag": tag}});
@@ -73,7 +73,7 @@ fn decide(lines: &[Line], results: &[Outcome], call: u64) -> Value {
         Verb::Bye => Some(system("close_conversation", json!({}))),
         Verb::Say | Verb::Order | Verb::OrderEta => None,
     });
-    let answer = talk::answer(lines, &done).map(|answer| talk::worded(&answer, call));
+    let answer = conversations::answer(lines, &done).map(|answer| conversations::worded(&answer, call));
     decision(if answer.is_some() { "typing" } else { "ready" }, action.unwrap_or(Value::Null), answer)
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn actions_come_in_any_order_then_the_answer() {
-        let lines = [Line::new(Verb::OrderEta, "a")];
+        let lines = [ScriptMessage::new(Verb::OrderEta, "a")];
         let first = decide(&lines, &[], 0);
         assert_eq!((&first["action"]["target"], &first["next_status"]), (&json!("order"), &json!("processing")));
         assert_eq!(decide(&lines, &[], 1)["action"]["target"], "eta");
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn each_of_two_orders_has_its_own_receipt() {
-        let lines = [Line::new(Verb::Order, "a"), Line::new(Verb::Order, "b")];
+        let lines = [ScriptMessage::new(Verb::Order, "a"), ScriptMessage::new(Verb::Order, "b")];
         let results = [outcome("order", Some("b"), "order-1"), outcome("order", None, "failed")];
         assert_eq!(decide(&lines, &results[..1], 5)["action"]["params"]["tag"], "a");
         assert_eq!(decide(&lines, &results, 5)["response"], "#a: failed; #b: order-1 ~5");
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn what_is_silent_says_nothing() {
         for (verb, target) in [(Verb::Note, "update_profile"), (Verb::Bye, "close_conversation")] {
-            let decision = decide(&[Line::new(verb, "a")], &[], 3);
+            let decision = decide(&[ScriptMessage::new(verb, "a")], &[], 3);
             assert_eq!((&decision["next_status"], &decision["response"]), (&json!("ready"), &Value::Null));
             assert_eq!(decision["action"]["target"], target);
         }

@@ -2,8 +2,8 @@
 
 use super::checker::{Promise, Violation};
 use super::error::ChaosError;
-use super::facts::{Facts, Letter, SeenStatus};
-use crate::invariants::{self, Evidence, Seen};
+use super::evidence::{Letter, RunEvidence, SeenStatus};
+use crate::invariants::{self, Evidence, SeenCall};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
 use base::config::Settings;
@@ -17,19 +17,19 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::queue::{KeptLetter, Queue};
+use storage::queue::{Queue, StoredDeadLetter};
 use storage::store::Store;
 use tokio::time::{Instant, sleep};
 use types::event::{Event, Reply, StatusEvent};
 use types::job::{Job, JobBody, UserMessage};
 
 /// Poll interval, and number of consecutive polls without work that count as quiet.
-const LOOK: Duration = Duration::from_millis(500);
-const LOOKS: u32 = 3;
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+const QUIET_POLLS: u32 = 3;
 /// Documents read concurrently.
-const READERS: usize = 8;
+const MAX_READERS: usize = 8;
 /// Limit for reading dead letters, above the number of any run.
-const LETTERS: usize = 1_000_000;
+const MAX_DEAD_LETTERS: usize = 1_000_000;
 
 /// Reads queue and store of a run.
 pub(super) struct Observer {
@@ -88,10 +88,10 @@ impl Observer {
         while begun.elapsed() < deadline {
             // An unreachable server does not count as quiet.
             looks = if self.is_quiet().await.unwrap_or(false) { looks + 1 } else { 0 };
-            if looks == LOOKS {
+            if looks == QUIET_POLLS {
                 return Some(begun.elapsed());
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         None
     }
@@ -108,8 +108,8 @@ impl Observer {
     }
 
     /// Reads all facts from queue and store.
-    pub(super) async fn facts(&self) -> Result<Facts, ChaosError> {
-        let mut facts = Facts { jobs_left: self.jobs().await?, ..Facts::default() };
+    pub(super) async fn evidence(&self) -> Result<RunEvidence, ChaosError> {
+        let mut evidence = RunEvidence { jobs_left: self.jobs().await?, ..RunEvidence::default() };
         let sessions = self.database.collection::<Document>("sessions");
         let found = sessions.find(doc! {}).projection(doc! {"_id": 1}).await.map_err(away)?;
         let found: Vec<Document> = found.try_collect().await.map_err(away)?;
@@ -119,31 +119,31 @@ impl Observer {
                 let turns = self.store.turns(&id, usize::from(u16::MAX)).await.map_err(away)?;
                 Ok::<_, ChaosError>((self.store.session(&id).await.map_err(away)?, turns))
             })
-            .buffer_unordered(READERS);
+            .buffer_unordered(MAX_READERS);
         while let Some((session, turns)) = read.try_next().await? {
-            facts.sessions.extend(session);
-            facts.turns.extend(turns);
+            evidence.sessions.extend(session);
+            evidence.turns.extend(turns);
         }
-        let letters = self.queue.dead_letters(0, LETTERS).await.map_err(away)?;
-        facts.letters = letters.into_iter().map(letter).collect();
-        self.read_events(&mut facts).await?;
-        Ok(facts)
+        let letters = self.queue.dead_letters(0, MAX_DEAD_LETTERS).await.map_err(away)?;
+        evidence.letters = letters.into_iter().map(letter).collect();
+        self.read_events(&mut evidence).await?;
+        Ok(evidence)
     }
 
     /// Checks the invariants that hold for any conversation. They exclude leases that a pause outlived, and dead
     /// letters of invalid jobs, which [`super::checker`] checks.
-    pub(super) async fn invariants(&self, facts: &Facts) -> Result<Vec<Violation>, ChaosError> {
-        let sent = facts.sent.iter().filter(|sent| sent.accepted).zip(1..).map(|(sent, seq)| {
+    pub(super) async fn invariants(&self, evidence: &RunEvidence) -> Result<Vec<Violation>, ChaosError> {
+        let sent = evidence.sent.iter().filter(|sent| sent.accepted).zip(1..).map(|(sent, seq)| {
             let job = Job { session_id: sent.session_id.clone(), job_id: sent.job_id.clone(), body: said(&sent.text) };
-            invariants::Sent { session_id: sent.session_id.clone(), seq, payload: job.encode() }
+            invariants::AcceptedMessage { session_id: sent.session_id.clone(), seq, payload: job.encode() }
         });
-        let api = facts.calls.iter().map(|call| {
+        let api = evidence.calls.iter().map(|call| {
             let (key, what) = (call.key.clone(), format!("{:?}", call.asked));
-            Seen { key, what, at: call.at, began: Instant::now().into_std(), ended: None }
+            SeenCall { key, what, at: call.at, began: Instant::now().into_std(), ended: None }
         });
         let evidence = Evidence {
             sent: sent.collect(),
-            events: Some(events(facts)),
+            events: Some(events(evidence)),
             model: Vec::new(),
             api: api.collect(),
             outlived: true,
@@ -154,7 +154,7 @@ impl Observer {
     }
 
     /// Reads replies and status events in stream order.
-    async fn read_events(&self, facts: &mut Facts) -> Result<(), ChaosError> {
+    async fn read_events(&self, evidence: &mut RunEvidence) -> Result<(), ChaosError> {
         let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
         let config = pull::OrderedConfig {
             filter_subjects: vec!["tw.out.*.*.reply".into(), "tw.out.*.*.status".into()],
@@ -170,11 +170,11 @@ impl Observer {
             let message = message.map_err(away)?;
             let left = message.info().map_err(away)?.pending;
             if message.subject.ends_with(".reply") {
-                facts.replies.push(read::<Reply>(&message.payload)?);
+                evidence.replies.push(read::<Reply>(&message.payload)?);
             } else {
                 let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
                 let id = id.map(ToString::to_string).unwrap_or_default();
-                facts.statuses.push(SeenStatus { id, event: read::<StatusEvent>(&message.payload)? });
+                evidence.statuses.push(SeenStatus { id, event: read::<StatusEvent>(&message.payload)? });
             }
             if left == 0 {
                 break;
@@ -189,13 +189,13 @@ fn read<T: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<T, ChaosError>
 }
 
 /// Events by session as channels process them: repeats under a known id are dropped.
-fn events(facts: &Facts) -> HashMap<String, Vec<Event>> {
+fn events(evidence: &RunEvidence) -> HashMap<String, Vec<Event>> {
     let mut events: HashMap<String, Vec<Event>> = HashMap::new();
-    for reply in &facts.replies {
+    for reply in &evidence.replies {
         events.entry(reply.session_id.clone()).or_default().push(Event::Reply(reply.clone()));
     }
     let mut known = HashSet::new();
-    for seen in facts.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
+    for seen in evidence.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
         events.entry(seen.event.session_id.clone()).or_default().push(Event::Status(seen.event.clone()));
     }
     events
@@ -205,7 +205,7 @@ fn said(text: &str) -> JobBody {
     JobBody::UserMessage(UserMessage { text: text.to_owned(), ..UserMessage::default() })
 }
 
-fn letter(kept: KeptLetter) -> Letter {
+fn letter(kept: StoredDeadLetter) -> Letter {
     let letter = kept.letter;
     Letter {
         session_id: letter.subject.rsplit('.').next().unwrap_or_default().to_owned(),

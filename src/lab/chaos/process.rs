@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for a process to listen on its port.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of log lines in an error.
-const LINES: usize = 12;
+const LOG_LINES: usize = 12;
 
 /// A process of the run. Dropping it kills the process.
-pub(super) struct Process {
+pub(super) struct ManagedProcess {
     name: String,
     program: PathBuf,
     args: Vec<String>,
@@ -24,7 +24,7 @@ pub(super) struct Process {
     child: Option<Child>,
 }
 
-impl Process {
+impl ManagedProcess {
     pub(super) fn new(name: String, program: PathBuf, args: Vec<String>, folder: PathBuf, group: i32) -> Self {
         Self { name, program, args, folder, group, child: None }
     }
@@ -59,13 +59,15 @@ impl Process {
 
     /// Waits until the process listens on `port`.
     pub(super) async fn listens(&mut self, port: u16) -> Result<(), ChaosError> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             if let Some(end) = self.ended() {
                 return Err(self.failure(&end));
             }
             if Instant::now() > deadline {
-                return Err(self.failure(&format!("nothing listens on port {port} after {} s", START.as_secs())));
+                return Err(
+                    self.failure(&format!("nothing listens on port {port} after {} s", START_TIMEOUT.as_secs()))
+                );
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -138,7 +140,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ManagedProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();
@@ -150,7 +152,7 @@ impl Drop for Process {
 fn tail(log: &Path) -> String {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 /// Finds a free port outside of the range that the system uses for outgoing connections: a killed server must find its

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 /// Poll interval of the store.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to retry reading a killed worker's leases while the store is unreachable. Leases expire after some seconds.
-const PATIENCE: Duration = Duration::from_secs(4);
+const LEASE_READ_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Keeps track of the times at which a server is unavailable.
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub(super) struct Outages {
 pub(super) struct Outage(Arc<Outages>);
 
 impl Outages {
-    pub(super) fn begin(self: &Arc<Self>) -> Outage {
+    pub(super) fn start(self: &Arc<Self>) -> Outage {
         self.begun.fetch_add(1, Ordering::SeqCst);
         self.open.fetch_add(1, Ordering::SeqCst);
         Outage(Arc::clone(self))
@@ -101,7 +101,7 @@ pub struct Recovered {
 
 impl Times {
     /// Calculates the percentiles.
-    pub(super) fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
+    pub(super) fn from_durations(durations: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<Duration> = durations.into_iter().collect();
         sorted.sort_unstable();
         let at = |share: f64| {
@@ -149,10 +149,10 @@ impl Recovery {
     async fn held_by(&self, pid: u32) -> Option<Vec<(String, i64)>> {
         let filter = doc! {"lease.owner": {"$regex": format!("^worker-{pid}-")}};
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < LEASE_READ_TIMEOUT {
             match self.find(filter.clone()).await {
                 Ok(found) => return Some(found),
-                Err(_) => sleep(LOOK).await,
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
         }
         None
@@ -169,7 +169,7 @@ impl Recovery {
 
     /// Polls for commits until `stop` is cancelled.
     pub(super) async fn watch(&self, stop: CancellationToken) {
-        let mut look = interval(LOOK);
+        let mut look = interval(POLL_INTERVAL);
         while !stop.is_cancelled() {
             look.tick().await;
             let ids: Vec<Bson> = self.waiting().keys().map(|session_id| session_id.as_str().into()).collect();
@@ -203,8 +203,10 @@ impl Recovery {
     pub(super) fn measured(&self) -> Recovered {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         Recovered {
-            undisturbed: Times::of(samples.iter().filter(|sample| sample.undisturbed).map(|sample| sample.took)),
-            all: Times::of(samples.iter().map(|sample| sample.took)),
+            undisturbed: Times::from_durations(
+                samples.iter().filter(|sample| sample.undisturbed).map(|sample| sample.took),
+            ),
+            all: Times::from_durations(samples.iter().map(|sample| sample.took)),
             unseen_kills: self.unseen.load(Ordering::Relaxed),
         }
     }
@@ -224,17 +226,17 @@ mod tests {
 
     #[test]
     fn percentiles_are_of_the_sorted_durations() {
-        let times = Times::of((1..=200).rev().map(Duration::from_millis));
+        let times = Times::from_durations((1..=200).rev().map(Duration::from_millis));
         assert_eq!(times, Times { turns: 200, p50_ms: 100, p99_ms: 198, max_ms: 200 });
-        assert_eq!(Times::of([]), Times::default());
-        assert_eq!(Times::of([Duration::from_millis(7)]).p99_ms, 7);
+        assert_eq!(Times::from_durations([]), Times::default());
+        assert_eq!(Times::from_durations([Duration::from_millis(7)]).p99_ms, 7);
     }
 
     #[test]
     fn a_time_with_an_outage_in_it_is_not_quiet() {
         let outages = Arc::<Outages>::default();
         let before = outages.quiet();
-        let outage = outages.begin();
+        let outage = outages.start();
         assert_eq!(outages.quiet(), None);
         drop(outage);
         assert!(outages.quiet().is_some() && outages.quiet() != before);

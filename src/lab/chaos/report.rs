@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum of printed violations, and of characters of each; `verdict.json` has all of them.
-const SHOWN: usize = 8;
-const LONGEST: usize = 300;
+const MAX_SHOWN: usize = 8;
+const MAX_CHARS: usize = 300;
 
 /// The result of a run. Serializes to the JSON that `--json` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -73,14 +73,14 @@ impl fmt::Display for Verdict {
         writeln!(f, "{outcome} (seed {seed}, {minutes} minutes of faults, {servers})")?;
         self.fmt_counts(f)?;
         self.fmt_recovery(f)?;
-        for violation in self.violations.iter().take(SHOWN) {
+        for violation in self.violations.iter().take(MAX_SHOWN) {
             let at = if violation.session_id.is_empty() { "run" } else { &violation.session_id };
-            let what: String = violation.what.chars().take(LONGEST).collect();
+            let what: String = violation.what.chars().take(MAX_CHARS).collect();
             let cut = if what.len() < violation.what.len() { "…" } else { "" };
             writeln!(f, "  broken: {:?} in {at}: {what}{cut}", violation.promise)?;
         }
-        if self.violations.len() > SHOWN {
-            writeln!(f, "  … and {} more", self.violations.len() - SHOWN)?;
+        if self.violations.len() > MAX_SHOWN {
+            writeln!(f, "  … and {} more", self.violations.len() - MAX_SHOWN)?;
         }
         if let Some(folder) = &self.folder {
             writeln!(f, "  all violations (verdict.json), facts.json and the logs are in {}", folder.display())?;

@@ -1,7 +1,7 @@
 //! The conversations of a run: messages, pauses and ways of publishing, drawn from the seed alone.
 
 use super::agents::Manner;
-use super::talk::{Line, Verb};
+use super::conversations::{ScriptMessage, Verb};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use types::cause::Cause;
 
 /// Average number of messages in a conversation, which converts a rate of messages to a rate of conversations.
-pub(super) const MESSAGES: f64 = 5.0;
+pub(super) const AVERAGE_MESSAGES: f64 = 5.0;
 
 /// The script of one session.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,12 +26,12 @@ pub(super) enum Move {
     /// A pause.
     Wait(Duration),
     /// Publishes a message.
-    Say(Line, Way),
+    Say(ScriptMessage, PublishRoute),
     /// Publishes an earlier message again. Without `keyed` it has no message id, so the queue cannot deduplicate it.
     Again {
         /// Index of the message, from 0.
         message: usize,
-        way: Way,
+        way: PublishRoute,
         keyed: bool,
     },
     /// Publishes an invalid job.
@@ -40,7 +40,7 @@ pub(super) enum Move {
 
 /// How a message is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PublishRoute {
     /// To the subject in NATS.
     Nats,
     /// Over HTTP.
@@ -69,7 +69,7 @@ pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
             moves.extend(pause(&mut rng, manner).map(Move::Wait));
         }
         let tag = format!("{session_id}-{message}");
-        moves.push(Move::Say(Line::new(verb(&mut rng, manner), tag), way(&mut rng)));
+        moves.push(Move::Say(ScriptMessage::new(verb(&mut rng, manner), tag), way(&mut rng)));
         if rng.random_bool(0.15) {
             moves.extend(rng.random_bool(0.3).then(|| Move::Wait(Duration::from_millis(rng.random_range(100..4_000)))));
             let (message, way) = (rng.random_range(0..=message), way(&mut rng));
@@ -91,8 +91,8 @@ fn verb(rng: &mut StdRng, manner: Manner) -> Verb {
     known.choose_weighted(rng, |(_, weight)| *weight).map_or(Verb::Say, |(verb, _)| *verb)
 }
 
-fn way(rng: &mut StdRng) -> Way {
-    if rng.random_bool(0.3) { Way::Gateway } else { Way::Nats }
+fn way(rng: &mut StdRng) -> PublishRoute {
+    if rng.random_bool(0.3) { PublishRoute::Gateway } else { PublishRoute::Nats }
 }
 
 /// Pause before the next message: short for messages that should be merged, long for timers that should fire.

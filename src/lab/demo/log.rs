@@ -13,7 +13,7 @@ const MAX_TEXT: usize = 200;
 
 /// One call.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Call {
+pub(super) struct LoggedCall {
     number: u64,
     at: Timestamp,
     endpoint: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Call {
     status: Option<u16>,
 }
 
-impl Call {
+impl LoggedCall {
     pub(super) fn new(endpoint: &'static str, key: Option<&str>, about: &str) -> Self {
         let cut = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
         let idempotency_key = key.map(cut);
@@ -44,7 +44,7 @@ struct Count {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     last: u64,
-    calls: VecDeque<Call>,
+    calls: VecDeque<LoggedCall>,
     counts: BTreeMap<&'static str, Count>,
     answers: HashMap<(&'static str, String), (u16, Value)>,
     keys: VecDeque<(&'static str, String)>,
@@ -52,13 +52,13 @@ pub(super) struct Log {
 
 impl Log {
     /// Records a call. Returns its number.
-    pub(super) fn begin(&mut self, call: Call) -> u64 {
+    pub(super) fn begin_call(&mut self, call: LoggedCall) -> u64 {
         self.last += 1;
         self.counts.entry(call.endpoint).or_default().calls += 1;
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
-        self.calls.push_back(Call { number: self.last, ..call });
+        self.calls.push_back(LoggedCall { number: self.last, ..call });
         self.last
     }
 
@@ -70,7 +70,7 @@ impl Log {
         self.change(number, |call| call.repeat = true);
     }
 
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Call)) {
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut LoggedCall)) {
         // Searches backwards, because most changes concern recent calls.
         if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == number) {
             change(call);
@@ -114,7 +114,7 @@ mod tests {
         let mut log = Log::default();
         for number in 0..MAX_KEYS + 10 {
             let key = format!("k{number}");
-            log.begin(Call::new("POST /x", Some(&key), &"长".repeat(1_000)));
+            log.begin_call(LoggedCall::new("POST /x", Some(&key), &"长".repeat(1_000)));
             log.took_effect("POST /x", Some(&key), 201, &json!(number));
         }
         assert_eq!((log.calls.len(), log.keys.len(), log.answers.len()), (MAX_CALLS, MAX_KEYS, MAX_KEYS));

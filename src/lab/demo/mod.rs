@@ -13,7 +13,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use log::{Call, Log};
+use log::{Log, LoggedCall};
 use orders::Order;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub const PORT: u16 = 8090;
 /// Upper limit of `delay_ms`.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-type Answer = (StatusCode, Json<Value>);
+type DemoResponse = (StatusCode, Json<Value>);
 
 #[derive(Clone)]
 struct Demo {
@@ -77,8 +77,8 @@ async fn order(
     Path(order_id): Path<String>,
     Query(wait): Query<Wait>,
     headers: HeaderMap,
-) -> Answer {
-    let number = demo.begin("GET /orders/{order_id}", &headers, &order_id);
+) -> DemoResponse {
+    let number = demo.begin_call("GET /orders/{order_id}", &headers, &order_id);
     let found = orders::find(&order_id);
     let delay = found.as_ref().map_or(Duration::ZERO, Order::delay).max(Duration::from_millis(wait.delay_ms));
     demo.wait(delay).await;
@@ -86,8 +86,8 @@ async fn order(
     demo.end(number, answer)
 }
 
-async fn eta(State(demo): State<Demo>, Query(wait): Query<Wait>, headers: HeaderMap) -> Answer {
-    let number = demo.begin("GET /eta", &headers, &wait.order_id);
+async fn eta(State(demo): State<Demo>, Query(wait): Query<Wait>, headers: HeaderMap) -> DemoResponse {
+    let number = demo.begin_call("GET /eta", &headers, &wait.order_id);
     demo.wait(Duration::from_millis(wait.delay_ms)).await;
     let answer = match orders::find(&wait.order_id) {
         Some(order) => (StatusCode::OK, Json(order.arrival())),
@@ -96,7 +96,7 @@ async fn eta(State(demo): State<Demo>, Query(wait): Query<Wait>, headers: Header
     demo.end(number, answer)
 }
 
-async fn book(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn book(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> DemoResponse {
     demo.once("POST /bookings", &headers, &body, |number, booking| {
         let id = format!("TD-{number:04}");
         let text = |name: &str| booking[name].as_str().filter(|text| !text.is_empty());
@@ -114,14 +114,14 @@ async fn book(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answ
     })
 }
 
-async fn follow_up(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn follow_up(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> DemoResponse {
     demo.once("POST /followups", &headers, &body, |number, note| {
         (StatusCode::CREATED, Json(json!({ "followup_id": format!("F-{number:04}"), "reason": note["reason"] })))
     })
 }
 
 /// The service desk: accepts a handoff and the user's later messages.
-async fn desk(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> Answer {
+async fn desk(State(demo): State<Demo>, headers: HeaderMap, body: Bytes) -> DemoResponse {
     demo.once("POST /desk", &headers, &body, |number, event| {
         let ticket = format!("D-{number:04}");
         (StatusCode::OK, Json(json!({ "accepted": true, "ticket": ticket, "session_id": event["session_id"] })))
@@ -144,9 +144,9 @@ struct OpsQuery {
     delay_ms: u64,
 }
 
-async fn incidents(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
+async fn incidents(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> DemoResponse {
     let about = format!("{} {}", asked.priority, asked.hours);
-    let number = demo.begin("GET /servicenow/incidents", &headers, about.trim());
+    let number = demo.begin_call("GET /servicenow/incidents", &headers, about.trim());
     demo.wait(Duration::from_millis(asked.delay_ms)).await;
     let hours = if asked.hours.trim().is_empty() { Ok(24) } else { asked.hours.trim().parse::<u64>() };
     let answer = match hours {
@@ -158,17 +158,17 @@ async fn incidents(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, head
     demo.end(number, answer)
 }
 
-async fn health(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
-    let number = demo.begin("GET /health/services", &headers, &asked.name);
+async fn health(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> DemoResponse {
+    let number = demo.begin_call("GET /health/services", &headers, &asked.name);
     demo.wait(Duration::from_millis(asked.delay_ms)).await;
     let found = ops::health(&asked.name);
     let answer = found.map_or_else(|| unknown_service(&asked.name), |services| (StatusCode::OK, Json(services)));
     demo.end(number, answer)
 }
 
-async fn logs(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> Answer {
+async fn logs(State(demo): State<Demo>, Query(asked): Query<OpsQuery>, headers: HeaderMap) -> DemoResponse {
     let about = format!("{} {}", asked.service, asked.query);
-    let number = demo.begin("GET /logs/search", &headers, about.trim());
+    let number = demo.begin_call("GET /logs/search", &headers, about.trim());
     demo.wait(Duration::from_millis(asked.delay_ms)).await;
     let answer = match ops::logs(&asked.service, &asked.query) {
         Ok(found) => (StatusCode::OK, Json(found)),
@@ -191,11 +191,11 @@ impl Demo {
     }
 
     /// Records a call on arrival, so that the log also has calls whose caller was killed while it waited.
-    fn begin(&self, endpoint: &'static str, headers: &HeaderMap, about: &str) -> u64 {
-        self.log().begin(Call::new(endpoint, key(headers), about))
+    fn begin_call(&self, endpoint: &'static str, headers: &HeaderMap, about: &str) -> u64 {
+        self.log().begin_call(LoggedCall::new(endpoint, key(headers), about))
     }
 
-    fn end(&self, number: u64, answer: Answer) -> Answer {
+    fn end(&self, number: u64, answer: DemoResponse) -> DemoResponse {
         self.log().end(number, answer.0.as_u16());
         answer
     }
@@ -212,14 +212,14 @@ impl Demo {
         endpoint: &'static str,
         headers: &HeaderMap,
         body: &[u8],
-        effect: impl FnOnce(u64, &Value) -> Answer,
-    ) -> Answer {
+        effect: impl FnOnce(u64, &Value) -> DemoResponse,
+    ) -> DemoResponse {
         let parsed = match body {
             [] => Ok(json!({})),
             body => serde_json::from_slice::<Value>(body),
         };
         let mut log = self.log();
-        let number = log.begin(Call::new(endpoint, key(headers), &String::from_utf8_lossy(body)));
+        let number = log.begin_call(LoggedCall::new(endpoint, key(headers), &String::from_utf8_lossy(body)));
         let answer = match (log.earlier(endpoint, key(headers)), parsed) {
             (Some((status, answer)), _) => {
                 log.repeated(number);
@@ -245,18 +245,18 @@ fn key(headers: &HeaderMap) -> Option<&str> {
     headers.get("idempotency-key").and_then(|value| value.to_str().ok())
 }
 
-fn unknown_order(order_id: &str) -> Answer {
+fn unknown_order(order_id: &str) -> DemoResponse {
     let order_id: String = order_id.chars().take(40).collect();
     let hint = format!("known order ids: {}", orders::IDS.join(", "));
     failure(StatusCode::NOT_FOUND, "unknown_order", &format!("没有订单 {order_id}"), &hint)
 }
 
-fn unknown_service(name: &str) -> Answer {
+fn unknown_service(name: &str) -> DemoResponse {
     let name: String = name.chars().take(40).collect();
     let hint = format!("known services: {}", ops::services());
     failure(StatusCode::NOT_FOUND, "unknown_service", &format!("没有服务 {name}"), &hint)
 }
 
-fn failure(status: StatusCode, code: &str, message: &str, hint: &str) -> Answer {
+fn failure(status: StatusCode, code: &str, message: &str, hint: &str) -> DemoResponse {
     (status, Json(json!({"error": {"code": code, "message": message, "hint": hint}})))
 }

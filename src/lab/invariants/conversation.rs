@@ -10,7 +10,7 @@ use types::turn::Outcome;
 
 /// One entry of the conversation, from the history or from the events.
 #[derive(Clone, Debug, PartialEq)]
-struct Line {
+struct ConversationEntry {
     turn_id: String,
     by_user: bool,
     kind: Option<String>,
@@ -93,17 +93,17 @@ fn greetings(lane: &Lane) -> Vec<String> {
 /// Checks that the history has the user's messages and the published replies, in order.
 fn remembered(lane: &Lane) -> Vec<String> {
     let Some(session) = &lane.session else { return Vec::new() };
-    let recorded: Vec<Line> = session
+    let recorded: Vec<ConversationEntry> = session
         .history
         .iter()
-        .map(|entry| Line {
+        .map(|entry| ConversationEntry {
             turn_id: entry.turn_id.clone(),
             by_user: entry.role == Role::User,
             kind: entry.kind.clone(),
             text: entry.text.clone(),
         })
         .collect();
-    let said: Vec<Line> = lane.turns.iter().flat_map(|turn| turn_lines(lane, &turn.turn_id)).collect();
+    let said: Vec<ConversationEntry> = lane.turns.iter().flat_map(|turn| turn_lines(lane, &turn.turn_id)).collect();
     // The history is bounded, so its oldest entries may be dropped.
     let bounded = recorded.len() >= history::MAX_ENTRIES && said.len() > recorded.len();
     let expected = if bounded { &said[said.len() - recorded.len()..] } else { &said[..] };
@@ -115,10 +115,10 @@ fn remembered(lane: &Lane) -> Vec<String> {
 
 /// The expected history of a turn: the user's messages, then the replies; for a finished run of the session, its query
 /// and its output.
-fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
+fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<ConversationEntry> {
     let line = |by_user, kind, text: &str| {
         let text = history::cut(text, history::MAX_TEXT).into_owned();
-        Line { turn_id: turn_id.to_owned(), by_user, kind, text }
+        ConversationEntry { turn_id: turn_id.to_owned(), by_user, kind, text }
     };
     let jobs = lane.handled.iter().filter(|id| lane.turn_of(id) == Some(turn_id)).filter_map(|id| lane.job(id));
     let asked = jobs.filter_map(|job| job.user_message()).map(|message| line(true, None, &message.text));
@@ -135,7 +135,7 @@ fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<Line> {
     asked.chain(answered).chain(told).collect()
 }
 
-fn written(lines: &[Line]) -> String {
+fn written(lines: &[ConversationEntry]) -> String {
     let written: Vec<_> = lines
         .iter()
         .map(|line| {

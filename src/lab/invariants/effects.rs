@@ -1,6 +1,6 @@
 //! Checks the effects outside of the engine: calls of models and APIs, and timers.
 
-use super::evidence::{Lane, Seen};
+use super::evidence::{Lane, SeenCall};
 use std::collections::HashMap;
 use types::job::{Command, JobBody};
 use types::step::StepRecord;
@@ -61,7 +61,7 @@ fn was_given_up(turn: &TurnRecord) -> bool {
 }
 
 /// True if an operator's cancellation interrupted the call: the turn recorded nothing after it.
-fn was_broken_off(turn: &TurnRecord, steps: Option<&Vec<StepRecord>>, call: &Seen) -> bool {
+fn was_broken_off(turn: &TurnRecord, steps: Option<&Vec<StepRecord>>, call: &SeenCall) -> bool {
     let by_operator = turn.reason.as_deref().is_some_and(|reason| reason.starts_with("operator"));
     by_operator && steps.into_iter().flatten().all(|step| step.at <= call.at)
 }
@@ -85,7 +85,7 @@ fn repeats(lane: &Lane) -> Vec<String> {
 fn overlaps(lane: &Lane) -> Vec<String> {
     let mut calls: Vec<_> = lane.model.iter().chain(&lane.api).collect();
     calls.sort_by_key(|call| call.began);
-    let turn = |call: &Seen| parts(&call.key).map(|(turn, _)| turn.to_owned());
+    let turn = |call: &SeenCall| parts(&call.key).map(|(turn, _)| turn.to_owned());
     let mut found = Vec::new();
     for (place, earlier) in calls.iter().enumerate() {
         let Some(ended) = earlier.ended else { continue };

@@ -21,15 +21,15 @@ use types::turn::TurnRecord;
 use storage::queue::DeadLetter as Letter;
 
 /// Timers due later than this are ignored.
-const SOON: Duration = Duration::from_secs(60);
+const TIMER_HORIZON: Duration = Duration::from_secs(60);
 /// Maximum of runs that are read for one session.
-const RUNS: usize = 1_000;
+const MAX_RUNS: usize = 1_000;
 /// Time limit for reading the events of a session.
-const PATIENCE: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A message that the queue accepted.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct AcceptedMessage {
     /// The session.
     pub session_id: String,
     /// Stream sequence of the message.
@@ -40,7 +40,7 @@ pub struct Sent {
 
 /// A call that a model or an API has received.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenCall {
     /// Idempotency key: `<session>/<turn>/<step>`.
     pub key: String,
     /// The request.
@@ -57,13 +57,13 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// All messages that the queue accepted, in stream order.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<AcceptedMessage>,
     /// Events by session if the caller has read them already. Otherwise [`check`](super::check) reads them.
     pub events: Option<HashMap<String, Vec<Event>>>,
     /// Calls that models have received.
-    pub model: Vec<Seen>,
+    pub model: Vec<SeenCall>,
     /// Calls that APIs have received.
-    pub api: Vec<Seen>,
+    pub api: Vec<SeenCall>,
     /// A worker continued after its lease had expired. Its calls may overlap with those of its successor or repeat
     /// them, but it can record nothing. So in such a run, overlapping turns and repeated steps are no violations; all
     /// other invariants must hold.
@@ -73,7 +73,7 @@ pub struct Evidence {
 /// One session with all its traces.
 pub(super) struct Lane {
     pub(super) session: Option<Session>,
-    pub(super) sent: Vec<Sent>,
+    pub(super) sent: Vec<AcceptedMessage>,
     jobs: Vec<(u64, Option<Job>)>,
     /// In the order of processing.
     pub(super) turns: Vec<TurnRecord>,
@@ -82,8 +82,8 @@ pub(super) struct Lane {
     pub(super) events: Vec<Event>,
     pub(super) letters: Vec<Letter>,
     pub(super) steps: HashMap<String, Vec<StepRecord>>,
-    pub(super) model: Vec<Seen>,
-    pub(super) api: Vec<Seen>,
+    pub(super) model: Vec<SeenCall>,
+    pub(super) api: Vec<SeenCall>,
     /// Runs in this lane, and their events in the session's stream.
     pub(super) runs: Vec<RunRecord>,
     pub(super) run_events: Vec<RunEvent>,
@@ -110,7 +110,7 @@ impl Lane {
         let sent: Vec<_> = evidence.sent.iter().filter(|sent| sent.session_id == session_id).cloned().collect();
         let subject = format!(".{session_id}");
         let prefix = format!("{session_id}/");
-        let of_lane = |seen: &[Seen]| seen.iter().filter(|seen| seen.key.starts_with(&prefix)).cloned().collect();
+        let of_lane = |seen: &[SeenCall]| seen.iter().filter(|seen| seen.key.starts_with(&prefix)).cloned().collect();
         let runs = runs(store, session_id).await?;
         let run_events = if runs.is_empty() { Vec::new() } else { run_events(queue, session_id).await? };
         Ok(Self {
@@ -133,7 +133,7 @@ impl Lane {
     }
 
     /// Messages that are invalid jobs.
-    pub(super) fn undecodable(&self) -> impl Iterator<Item = &Sent> {
+    pub(super) fn undecodable(&self) -> impl Iterator<Item = &AcceptedMessage> {
         self.sent.iter().zip(&self.jobs).filter(|(_, (_, job))| job.is_none()).map(|(sent, _)| sent)
     }
 
@@ -173,7 +173,7 @@ impl Lane {
 
 /// The run that owns the lane, and the runs within the session's turns.
 async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unreadable> {
-    let of_session = RunQuery { origin_session: Some(session_id.to_owned()), limit: RUNS, ..RunQuery::default() };
+    let of_session = RunQuery { origin_session: Some(session_id.to_owned()), limit: MAX_RUNS, ..RunQuery::default() };
     let within = store.runs(of_session).await?.into_iter().filter(|run| run.lane == session_id);
     Ok(store.run(session_id).await?.into_iter().filter(|run| run.origin_session.is_none()).chain(within).collect())
 }
@@ -187,7 +187,7 @@ fn handled(session: Option<&Session>, turns: &[TurnRecord]) -> Vec<String> {
     dropped.cloned().collect::<Vec<_>>().into_iter().chain(recent.iter().cloned()).collect()
 }
 
-fn decode(sent: &Sent) -> Option<Job> {
+fn decode(sent: &AcceptedMessage) -> Option<Job> {
     let message = Message {
         session_id: sent.session_id.clone(),
         seq: sent.seq,
@@ -238,7 +238,7 @@ async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Un
     let mut events = Vec::new();
     let unreadable = |problem: &str| Unreadable::Events(session_id.to_owned(), problem.to_owned());
     loop {
-        let next = tokio::time::timeout(PATIENCE, stream.next()).await;
+        let next = tokio::time::timeout(READ_TIMEOUT, stream.next()).await;
         let next = next.map_err(|_| unreadable("timed out before the last event"))?;
         let event = next.ok_or_else(|| unreadable("the stream ended before the last event"))??;
         match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(&error.to_string()))? {
@@ -266,7 +266,7 @@ pub(super) async fn unrest(queue: &dyn Queue, store: &dyn Store, session_id: &st
         return Ok(left);
     }
     // Due times refer to the store's clock.
-    let soon = store.due_timers(Duration::ZERO, 1).await?.now.plus(SOON);
+    let soon = store.due_timers(Duration::ZERO, 1).await?.now.plus(TIMER_HORIZON);
     left.extend(
         session
             .timers

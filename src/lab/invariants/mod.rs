@@ -17,7 +17,7 @@ mod effects;
 mod evidence;
 mod runs;
 
-pub use evidence::{Evidence, Seen, Sent, events, run_events};
+pub use evidence::{AcceptedMessage, Evidence, SeenCall, events, run_events};
 
 use evidence::Lane;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -31,9 +31,9 @@ use types::session::Status;
 use types::turn::{Outcome, TurnRecord};
 
 /// Maximum of dead letters that are read.
-const LETTERS: usize = 100_000;
+const MAX_DEAD_LETTERS: usize = 100_000;
 /// Sessions that are checked concurrently.
-const READERS: usize = 8;
+const MAX_READERS: usize = 8;
 
 /// The reason why the invariants could not be checked.
 #[derive(Debug, Error)]
@@ -54,7 +54,7 @@ pub enum Unreadable {
 ///
 /// # Errors
 /// If queue or store cannot be read.
-pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> Result<bool, Unreadable> {
+pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[AcceptedMessage]) -> Result<bool, Unreadable> {
     for session_id in sessions(sent) {
         if !evidence::unrest(queue, store, session_id).await?.is_empty() {
             return Ok(false);
@@ -68,13 +68,13 @@ pub async fn at_rest(queue: &dyn Queue, store: &dyn Store, sent: &[Sent]) -> Res
 /// # Errors
 /// If queue or store cannot be read. Then the result is unknown.
 pub async fn check(queue: &dyn Queue, store: &dyn Store, evidence: &Evidence) -> Result<Vec<String>, Unreadable> {
-    let kept = queue.dead_letters(0, LETTERS).await?;
+    let kept = queue.dead_letters(0, MAX_DEAD_LETTERS).await?;
     let letters: Vec<Letter> = kept.into_iter().map(|kept| kept.letter).collect();
     let mut looks = Vec::new();
     for session_id in sessions(&evidence.sent) {
         looks.push(of_session(queue, store, evidence, session_id, &letters).boxed());
     }
-    let found: Vec<Vec<String>> = futures::stream::iter(looks).buffered(READERS).try_collect().await?;
+    let found: Vec<Vec<String>> = futures::stream::iter(looks).buffered(MAX_READERS).try_collect().await?;
     let mut found = found.concat();
     let abandoned = store.abandoned_lanes(Duration::ZERO, 1_000).await?;
     found.extend(
@@ -102,7 +102,7 @@ async fn of_session(
     Ok(found.into_iter().map(|violation| format!("{session_id}: {violation}")).collect())
 }
 
-fn sessions(sent: &[Sent]) -> BTreeSet<&str> {
+fn sessions(sent: &[AcceptedMessage]) -> BTreeSet<&str> {
     sent.iter().map(|sent| sent.session_id.as_str()).collect()
 }
 

@@ -38,7 +38,7 @@ impl Message {
     pub fn job(&self) -> Result<Job, JobError> {
         ids::check("session_id", &self.session_id)?;
         let mut job: Job = serde_json::from_slice(&self.payload)
-            .map_err(|problem| JobError::Malformed(located(&self.payload, &problem)))?;
+            .map_err(|problem| JobError::Malformed(describe_error(&self.payload, &problem)))?;
         if job.session_id != self.session_id {
             return Err(JobError::OtherSession { found: job.session_id, subject: self.session_id.clone() });
         }
@@ -68,7 +68,7 @@ impl Message {
 
 /// Describes a decoding error with the path of the field. Decodes the payload a second time, because tracking the path
 /// costs as much as decoding, and nearly every payload is valid.
-fn located(payload: &[u8], problem: &serde_json::Error) -> String {
+fn describe_error(payload: &[u8], problem: &serde_json::Error) -> String {
     let read = serde_path_to_error::deserialize::<_, Job>(&mut serde_json::Deserializer::from_slice(payload));
     match read.map_err(|error| (error.path().to_string(), error.into_inner())) {
         Err((path, problem)) if path != "." => format!("{path}: {problem}"),

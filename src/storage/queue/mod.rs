@@ -86,7 +86,7 @@ pub struct Delivery {
     pub token: DeliveryToken,
     /// False when no further message was ready at the time of this delivery. An immediate second pull would then return
     /// nothing.
-    pub followed: bool,
+    pub more_pending: bool,
 }
 
 /// Identifies a delivery to the queue that made it. Opaque to callers.
@@ -116,7 +116,7 @@ pub enum From {
 
 /// A stored dead letter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptLetter {
+pub struct StoredDeadLetter {
     /// Its sequence in the stream of dead letters.
     pub seq: u64,
     /// When the stream stored it.
@@ -151,7 +151,7 @@ pub struct DeadLetter {
 pub struct StreamState {
     /// The creation time of the stream. It distinguishes the stream from an earlier one of the same name, so a sequence
     /// only counts together with it.
-    pub made: Timestamp,
+    pub created_at: Timestamp,
     /// The highest sequence that the stream has assigned, also when that message is already removed; 0 when there never
     /// was a message.
     pub last_seq: u64,
@@ -278,21 +278,21 @@ pub trait Queue: Send + Sync + 'static {
     async fn events(&self, session_id: &str, from: From) -> Result<BoxStream<'static, Result<StreamEvent>>>;
 
     /// Returns true when a stream holds anything of the session: a job, or a retained event.
-    async fn knows(&self, session_id: &str) -> Result<bool>;
+    async fn has_session(&self, session_id: &str) -> Result<bool>;
 
     /// Stores a dead letter. Durable on return. A second letter with the same `msg_id` is dropped. A payload that
     /// exceeds the limit together with its headers is cut, so that the letter does not block its lane.
-    async fn dead(&self, letter: DeadLetter) -> Result<()>;
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()>;
 
     /// Returns at most `limit` dead letters with a sequence above `after`, oldest first.
-    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<KeptLetter>>;
+    async fn dead_letters(&self, after: u64, limit: usize) -> Result<Vec<StoredDeadLetter>>;
 
     /// Returns the sequence of the last dead letter, also when that letter is already removed; 0 when there never was
     /// one.
-    async fn last_letter(&self) -> Result<u64>;
+    async fn last_dead_letter_seq(&self) -> Result<u64>;
 
     /// Removes a dead letter. The removal is durable on return. Returns false when the letter does not exist.
-    async fn remove_letter(&self, seq: u64) -> Result<bool>;
+    async fn remove_dead_letter(&self, seq: u64) -> Result<bool>;
 
     /// Notifies all workers that a `cancel` command waits in a lane. A hint may get lost; the command's delivery then
     /// notifies the lease holder.
@@ -303,7 +303,7 @@ pub trait Queue: Send + Sync + 'static {
 
     /// Notifies the scheduler that a timer is due soon. A hint may get lost; the scheduler's next sweep then finds the
     /// timer.
-    async fn hint_timers(&self) -> Result<()>;
+    async fn notify_scheduler(&self) -> Result<()>;
 
     /// Returns the hints about timers from all processes. The stream does not end.
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>>;

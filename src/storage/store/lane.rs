@@ -12,7 +12,7 @@ use types::timestamp::Timestamp;
 
 /// The outcome of [`acquire`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum AcquireOutcome {
     /// The caller holds the lane.
     Granted {
         /// True when an earlier lease holder began the turn and did not commit it.
@@ -27,7 +27,7 @@ pub enum Taken {
 }
 
 /// Creates the session for a request whose session does not exist.
-pub fn begin(request: &Acquire, now: Timestamp) -> Session {
+pub fn new_session(request: &Acquire, now: Timestamp) -> Session {
     let new = &request.new_session;
     Session {
         agent_id: new.agent_id.clone(),
@@ -41,21 +41,21 @@ pub fn begin(request: &Acquire, now: Timestamp) -> Session {
 
 /// Takes the lease for a request, or raises `pending_seq` when another worker holds it. Has the rules of
 /// [`Store::acquire`](crate::store::Store::acquire).
-pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Taken {
+pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> AcquireOutcome {
     if let Some(found) = &request.rewind {
         rewind(session, found, request.stream, now);
     }
     if session.stream.is_some_and(|stream| stream != request.stream) {
-        return Taken::OtherStream;
+        return AcquireOutcome::OtherStream;
     }
     if request.seq <= session.last_seq {
-        return Taken::Handled;
+        return AcquireOutcome::Handled;
     }
     session.pending_seq = session.pending_seq.max(request.seq);
     if let Some(lease) = &session.lease
         && now < lease.until
     {
-        return Taken::Busy(lease.until);
+        return AcquireOutcome::Busy(lease.until);
     }
     session.lease =
         Some(Lease { owner: request.owner.clone(), until: now.plus(request.lease), token: request.token.clone() });
@@ -63,11 +63,11 @@ pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Take
     session.updated_at = now;
     if let Some(turn) = &mut session.turn {
         turn.attempt = turn.attempt.saturating_add(1);
-        return Taken::Granted { resumed: true };
+        return AcquireOutcome::Granted { resumed: true };
     }
     session.turn = Some(open_turn(session, request, now));
     announce(session, request);
-    Taken::Granted { resumed: false }
+    AcquireOutcome::Granted { resumed: false }
 }
 
 fn rewind(session: &mut Session, found: &Rewind, stream: Timestamp, now: Timestamp) {
@@ -118,16 +118,16 @@ pub fn renew(session: &mut Session, epoch: u64, lease: Duration, now: Timestamp)
     }
 }
 
-/// Releases the lease of `epoch`. Without `blame` the attempt does not count. Returns false when the caller did not
-/// hold the lease.
-pub fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -> bool {
+/// Releases the lease of `epoch`. Without `counts_as_attempt` the attempt does not count. Returns false when the caller
+/// did not hold the lease.
+pub fn release(session: &mut Session, epoch: u64, counts_as_attempt: bool, now: Timestamp) -> bool {
     if session.epoch != epoch || session.lease.is_none() {
         return false;
     }
     session.lease = None;
     session.updated_at = now;
     if let Some(turn) = &mut session.turn
-        && !blame
+        && !counts_as_attempt
     {
         turn.attempt = turn.attempt.saturating_sub(1);
     }
@@ -135,7 +135,7 @@ pub fn release(session: &mut Session, epoch: u64, blame: bool, now: Timestamp) -
 }
 
 /// Decrements the attempt count of the open turn that began at `begun`. Returns false when that turn is not open.
-pub fn forgive(session: &mut Session, begun: Timestamp) -> bool {
+pub fn undo_attempt(session: &mut Session, begun: Timestamp) -> bool {
     match &mut session.turn {
         Some(turn) if turn.at == begun => {
             turn.attempt = turn.attempt.saturating_sub(1);
@@ -174,7 +174,7 @@ pub fn finish(session: &mut Session, commit: &Commit, now: Timestamp) -> Committ
 }
 
 /// Ends a turn without a change: empties the outbox, and restores the status from before the acquisition.
-pub fn pass(session: &mut Session) {
+pub fn finish_unchanged(session: &mut Session) {
     session.outbox.clear();
     session.outbox_unread = false;
     if let Some(turn) = &session.turn {
@@ -256,31 +256,31 @@ mod tests {
 
     #[test]
     fn sequences_of_another_stream_say_nothing_until_they_are_set_back() {
-        let mut session = begin(&request(7, "w1"), at(0));
+        let mut session = new_session(&request(7, "w1"), at(0));
         acquire(&mut session, &request(7, "w1"), at(0));
         finish(&mut session, &done(7, 5), at(1));
         assert_eq!((session.stream, session.last_at), (Some(at(-1_000)), Some(at(5))));
         let other = |seq, rewind| Acquire { stream: at(500), rewind, ..request(seq, "w2") };
         for seq in [3, 9] {
-            assert_eq!(acquire(&mut session, &other(seq, None), at(2)), Taken::OtherStream);
+            assert_eq!(acquire(&mut session, &other(seq, None), at(2)), AcquireOutcome::OtherStream);
         }
         assert_eq!((session.last_seq, session.pending_seq, session.epoch), (7, 7, 1), "nothing has changed");
         let stale = Rewind { stream: session.stream, last_seq: 6, to: 0 };
-        assert_eq!(acquire(&mut session, &other(3, Some(stale)), at(2)), Taken::OtherStream);
+        assert_eq!(acquire(&mut session, &other(3, Some(stale)), at(2)), AcquireOutcome::OtherStream);
         let found = Rewind { last_seq: 7, ..stale };
-        assert_eq!(acquire(&mut session, &other(3, Some(found)), at(2)), Taken::Granted { resumed: false });
+        assert_eq!(acquire(&mut session, &other(3, Some(found)), at(2)), AcquireOutcome::Granted { resumed: false });
         assert_eq!((session.stream, session.last_seq, session.pending_seq), (Some(at(500)), 0, 3));
-        assert_eq!(acquire(&mut session, &request(8, "w1"), at(3)), Taken::OtherStream);
+        assert_eq!(acquire(&mut session, &request(8, "w1"), at(3)), AcquireOutcome::OtherStream);
     }
 
     #[test]
     fn a_lane_that_is_held_is_not_set_back_and_an_open_turn_loses_its_attempts() {
-        let mut session = begin(&request(7, "w1"), at(0));
+        let mut session = new_session(&request(7, "w1"), at(0));
         acquire(&mut session, &request(7, "w1"), at(0));
         let found = Rewind { stream: session.stream, last_seq: 0, to: 2 };
         let other = Acquire { stream: at(500), rewind: Some(found), ..request(3, "w2") };
-        assert_eq!(acquire(&mut session, &other, at(5_999)), Taken::OtherStream);
-        assert_eq!(acquire(&mut session, &other, at(6_000)), Taken::Granted { resumed: true });
+        assert_eq!(acquire(&mut session, &other, at(5_999)), AcquireOutcome::OtherStream);
+        assert_eq!(acquire(&mut session, &other, at(6_000)), AcquireOutcome::Granted { resumed: true });
         let turn = session.turn.clone().unwrap();
         assert_eq!((turn.seq, turn.attempt, turn.hash.as_str()), (0, 1, ""));
         assert_eq!((session.last_seq, session.pending_seq, session.epoch), (2, 3, 2));
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn a_session_that_knows_no_stream_takes_the_one_that_it_is_handled_in() {
-        let mut session = begin(&request(1, "w1"), at(0));
+        let mut session = new_session(&request(1, "w1"), at(0));
         session.stream = None;
-        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), AcquireOutcome::Granted { resumed: false });
         finish(&mut session, &done(1, 5), at(1));
         assert_eq!(session.stream, Some(at(-1_000)));
         session.last_at = Some(at(9));
@@ -301,18 +301,18 @@ mod tests {
 
     #[test]
     fn a_lease_ends_at_its_time_and_not_before() {
-        let mut session = begin(&request(1, "w1"), at(0));
-        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), Taken::Granted { resumed: false });
-        assert_eq!(acquire(&mut session, &request(2, "w2"), at(5_999)), Taken::Busy(at(6_000)));
+        let mut session = new_session(&request(1, "w1"), at(0));
+        assert_eq!(acquire(&mut session, &request(1, "w1"), at(0)), AcquireOutcome::Granted { resumed: false });
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(5_999)), AcquireOutcome::Busy(at(6_000)));
         assert_eq!(session.pending_seq, 2);
-        assert_eq!(acquire(&mut session, &request(2, "w2"), at(6_000)), Taken::Granted { resumed: true });
+        assert_eq!(acquire(&mut session, &request(2, "w2"), at(6_000)), AcquireOutcome::Granted { resumed: true });
         assert_eq!((session.epoch, session.turn.as_ref().map(|turn| turn.attempt)), (2, Some(2)));
         assert_eq!(session.turn.as_ref().map(|turn| turn.seq), Some(1), "the marker is that of the first turn");
     }
 
     #[test]
     fn the_marker_keeps_the_status_from_before_the_announcement() {
-        let mut session = begin(&request(1, "w1"), at(0));
+        let mut session = new_session(&request(1, "w1"), at(0));
         session.workflow_state.hash = "h".into();
         session.workflow_state.status = Status::Cancelled;
         acquire(&mut session, &request(1, "w1"), at(0));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_commit_holds_the_lane_while_a_later_job_is_known() {
-        let mut session = begin(&request(1, "w1"), at(0));
+        let mut session = new_session(&request(1, "w1"), at(0));
         acquire(&mut session, &request(1, "w1"), at(0));
         acquire(&mut session, &request(3, "w2"), at(1));
         assert_eq!(finish(&mut session, &done(1, 0), at(2)), Committed::Held);
@@ -330,12 +330,12 @@ mod tests {
         assert!(is_open(&session) && !is_abandoned(&session, at(2)) && is_abandoned(&session, at(6_003)));
         assert_eq!(finish(&mut session, &done(3, 0), at(3)), Committed::Released);
         assert!(!is_open(&session));
-        assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), Taken::Handled);
+        assert_eq!(acquire(&mut session, &request(3, "w2"), at(4)), AcquireOutcome::Handled);
     }
 
     #[test]
     fn a_lane_that_was_released_with_work_is_abandoned_from_then_on() {
-        let mut session = begin(&request(1, "w1"), at(0));
+        let mut session = new_session(&request(1, "w1"), at(0));
         acquire(&mut session, &request(1, "w1"), at(0));
         release(&mut session, 1, true, at(2_000));
         assert!(!is_abandoned(&session, at(1_999)) && is_abandoned(&session, at(2_000)));
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn only_the_holder_renews_and_releases() {
-        let mut session = begin(&request(1, "w1"), at(0));
+        let mut session = new_session(&request(1, "w1"), at(0));
         acquire(&mut session, &request(1, "w1"), at(0));
         assert!(!renew(&mut session, 7, LEASE, at(1)) && !release(&mut session, 7, true, at(1)));
         assert!(renew(&mut session, 1, LEASE, at(1)));

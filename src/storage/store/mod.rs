@@ -4,21 +4,21 @@
 //!   concurrent calls into bulk commands.
 //! - [`records`]: the requests and results of these calls.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
-//! - [`known`]: the cache of the sessions that this process saw last.
-//! - [`group`]: grouping of concurrent calls into bulk commands.
+//! - [`session_cache`]: the cache of the sessions that this process saw last.
+//! - [`batcher`]: grouping of concurrent calls into bulk commands.
 //! - [`versioned`]: what agents and workflows have in common as stored documents.
 //! - [`mod@process`]: the announcements of running processes.
 
 pub mod records;
 
-pub mod group;
-pub mod known;
+pub mod batcher;
 pub mod lane;
 pub mod process;
+pub mod session_cache;
 pub mod versioned;
 
-pub use process::ANNOUNCE;
-pub use process::{ANNOUNCED, Process};
+pub use process::ANNOUNCE_INTERVAL;
+pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
 
@@ -115,17 +115,17 @@ pub trait Store: Send + Sync + 'static {
     async fn commit(&self, request: Commit) -> Result<Committed>;
 
     /// Releases the lease of `epoch` without a commit. The recorded steps stay for the next lease holder. The attempt
-    /// counts only with `blame`. Durable on return. Returns false, and changes nothing, when the caller no longer holds
-    /// the lease.
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> Result<bool>;
+    /// counts only with `counts_as_attempt`. Durable on return. Returns false, and changes nothing, when the caller no
+    /// longer holds the lease.
+    async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> Result<bool>;
 
     /// Decrements the attempt count of the open turn that began at `begun`, whichever worker holds the lane now. For an
     /// attempt that an unreachable queue or store interrupted. Does nothing when that turn is no longer open. Durable
     /// on return.
-    async fn forgive(&self, session_id: &str, begun: Timestamp) -> Result<()>;
+    async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> Result<()>;
 
     /// Extends the leases to `lease` from now, in one command. Returns the leases that are lost. Durable on return.
-    async fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Held>>;
+    async fn renew(&self, held: &[LeaseKey], lease: Duration) -> Result<Vec<LeaseKey>>;
 
     // --- plans and agents
 
@@ -253,7 +253,8 @@ pub trait Store: Send + Sync + 'static {
     /// the leader. Durable on return.
     async fn resign(&self, role: &str, owner: &str) -> Result<()>;
 
-    /// Lists a process in [`Store::processes`] for the time [`ANNOUNCED`], or prolongs its entry. Not durable.
+    /// Lists a process in [`Store::processes`] for the time [`ANNOUNCEMENT_EXPIRY`], or prolongs its entry. Not
+    /// durable.
     async fn announce(&self, _process: Process) -> Result<()> {
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use types::timestamp::Timestamp;
 
 /// The interval at which a process announces itself.
-pub const ANNOUNCE: Duration = Duration::from_secs(5);
+pub const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an announcement counts. A process that was killed stays listed for this time.
-pub const ANNOUNCED: Duration = Duration::from_secs(20);
+pub const ANNOUNCEMENT_EXPIRY: Duration = Duration::from_secs(20);
 
 /// The announcement of a running process: the names in its settings, without any secret value or address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

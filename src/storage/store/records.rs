@@ -219,7 +219,7 @@ pub enum Committed {
 
 /// A lease, identified by session and epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
+pub struct LeaseKey {
     /// The session whose lane is held.
     pub session_id: String,
     /// The epoch of the lease.

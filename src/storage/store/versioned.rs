@@ -32,7 +32,7 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     fn updated_at(&self) -> Timestamp;
 
     /// Decodes a stored definition. Fails with the reason as text.
-    fn revive(kept: Kept) -> Result<Self, String>;
+    fn from_version(kept: StoredVersion) -> Result<Self, String>;
 
     /// Returns the stored fields as JSON.
     fn fields(&self) -> Value {
@@ -52,7 +52,7 @@ pub trait Versioned: Sized + Send + Sync + 'static {
 
 /// The stored fields of a definition, as both kinds have them.
 #[derive(Deserialize)]
-pub struct Kept {
+pub struct StoredVersion {
     pub(crate) hash: String,
     #[serde(alias = "config", alias = "definition")]
     /// The whole file.
@@ -122,7 +122,7 @@ impl Versioned for AgentRecord {
         self.updated_at
     }
 
-    fn revive(kept: Kept) -> Result<Self, String> {
+    fn from_version(kept: StoredVersion) -> Result<Self, String> {
         let agent = Self::from_document(kept.document, kept.updated_at).map_err(|error| error.to_string())?;
         Ok(Self { hash: kept.hash, ..agent })
     }
@@ -151,7 +151,7 @@ impl Versioned for WorkflowRecord {
         self.updated_at
     }
 
-    fn revive(kept: Kept) -> Result<Self, String> {
+    fn from_version(kept: StoredVersion) -> Result<Self, String> {
         let workflow = Self::from_document(kept.document, kept.updated_at).map_err(|error| error.to_string())?;
         Ok(Self { hash: kept.hash, ..workflow })
     }

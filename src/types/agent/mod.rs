@@ -276,8 +276,8 @@ impl AgentConfig {
 
     /// True if the whole message is one of the words that leave a waiting flow.
     pub fn is_cancel_word(&self, text: &str) -> bool {
-        let text = bare(text);
-        !text.is_empty() && self.cancel_words.iter().any(|word| bare(word) == text)
+        let text = normalized(text);
+        !text.is_empty() && self.cancel_words.iter().any(|word| normalized(word) == text)
     }
 
     /// The configuration in the form of a plan, unchanged.
@@ -290,7 +290,7 @@ impl AgentConfig {
 }
 
 /// The letters and digits of a text in lower case. Two texts with the same result count as the same words.
-pub fn bare(text: &str) -> String {
+pub fn normalized(text: &str) -> String {
     text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 

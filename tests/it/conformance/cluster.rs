@@ -156,7 +156,7 @@ async fn what_the_server_refuses_for_good_is_not_taken_for_its_absence() {
         payload: "{}".into(),
         cut_from: None,
     };
-    let refused = queue.dead(letter).await;
+    let refused = queue.publish_dead_letter(letter).await;
     assert!(matches!(refused, Err(QueueError::Refused(_))), "{refused:?}");
 }
 

@@ -118,7 +118,7 @@ async fn events_and_dead_letters_outlive_the_process() {
         payload: "{}".into(),
         cut_from: None,
     };
-    queue.dead(letter.clone()).await.unwrap();
+    queue.publish_dead_letter(letter.clone()).await.unwrap();
     drop(queue);
     let queue = open_queue(file_in(folder.path()), &tasks).await;
     queue.emit([event(1), event(2)].into()).await.unwrap();
@@ -128,7 +128,7 @@ async fn events_and_dead_letters_outlive_the_process() {
         events.iter().map(|event| &event.payload[..]).collect::<Vec<_>>(),
         ["第0", "第1", "第2"].map(str::as_bytes)
     );
-    queue.dead(letter.clone()).await.unwrap();
+    queue.publish_dead_letter(letter.clone()).await.unwrap();
     let letters = queue.dead_letters(0, 10).await.unwrap();
     assert_eq!(letters.len(), 1, "the repeat is dropped");
     assert_eq!(letters[0].letter, letter);
@@ -149,7 +149,7 @@ async fn expired_events_are_deleted_and_readers_go_on_with_the_retained() {
     };
     queue.emit(vec![event.clone(); 3].into()).await.unwrap();
     eventually(DEADLINE, "the old events are gone", || async { queue.prune().await.unwrap() == 3 }).await;
-    assert!(!queue.knows("s").await.unwrap());
+    assert!(!queue.has_session("s").await.unwrap());
     queue.emit([event].into()).await.unwrap();
     let first = queue.events("s", From::After(1)).await.unwrap().next().await.unwrap().unwrap();
     assert_eq!(first.seq, 4, "sequences continue");
@@ -205,7 +205,7 @@ async fn an_open_lane_is_shown_and_leaves_what_the_last_turn_said_where_it_is() 
     let taken = grant(&store, "s", 2).await;
     assert_eq!(taken.session.history.len(), 2);
     store.record(record(&taken, "m-2", Vec::new(), Some(Status::Processing))).await.unwrap();
-    let held = Held { session_id: "s".into(), epoch: taken.session.epoch };
+    let held = LeaseKey { session_id: "s".into(), epoch: taken.session.epoch };
     assert!(store.renew(std::slice::from_ref(&held), LONG).await.unwrap().is_empty());
     let shown = store.session("s").await.unwrap().unwrap();
     assert_eq!((shown.epoch, shown.pending_seq, shown.last_seq), (taken.session.epoch, 2, 1));

@@ -69,9 +69,9 @@ pub async fn an_expired_lease_is_taken_and_the_turn_resumed(store: Arc<dyn Store
 }
 
 pub async fn a_graceful_release_is_not_counted_as_an_attempt(store: Arc<dyn Store>) {
-    for (blame, attempt) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
+    for (counts_as_attempt, attempt) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
         let taken = grant(&store, "s", 1).await;
-        store.release("s", taken.session.epoch, blame).await.unwrap();
+        store.release("s", taken.session.epoch, counts_as_attempt).await.unwrap();
         let again = grant(&store, "s", 1).await;
         assert!(again.resumed);
         assert_eq!(again.session.turn.unwrap().attempt, attempt);
@@ -191,9 +191,9 @@ pub async fn an_attempt_that_was_nobody_s_fault_is_taken_back(store: Arc<dyn Sto
     assert_eq!(second.session.turn.as_ref().unwrap().attempt, 2);
     assert!(!store.release("s", first.session.epoch, false).await.unwrap(), "another worker has the lease");
     let begun = first.session.turn.unwrap().at;
-    store.forgive("s", begun).await.unwrap();
-    store.forgive("s", begun.plus(LONG)).await.unwrap();
-    store.forgive("unknown", begun).await.unwrap();
+    store.undo_attempt("s", begun).await.unwrap();
+    store.undo_attempt("s", begun.plus(LONG)).await.unwrap();
+    store.undo_attempt("unknown", begun).await.unwrap();
     assert_eq!(session(&store, "s").await.turn.unwrap().attempt, 1);
     assert!(store.release("s", second.session.epoch, true).await.unwrap());
 }
@@ -215,11 +215,11 @@ pub async fn a_commit_counts_once_and_only_while_the_lane_is_held(store: Arc<dyn
 pub async fn renewing_keeps_leases_and_names_the_lost(store: Arc<dyn Store>) {
     let (a, b, c) = (grant(&store, "a", 1).await, grant(&store, "b", 1).await, grant(&store, "c", 1).await);
     store.commit(commit(&c, 1, None)).await.unwrap();
-    let held = |grant: &Grant, later: u64| Held {
+    let held = |grant: &Grant, later: u64| LeaseKey {
         session_id: grant.session.session_id.clone(),
         epoch: grant.session.epoch + later,
     };
-    let unknown = Held { session_id: "unknown".into(), epoch: 1 };
+    let unknown = LeaseKey { session_id: "unknown".into(), epoch: 1 };
     let asked = [held(&a, 0), held(&b, 1), held(&c, 0), unknown.clone()];
     let mut lost = store.renew(&asked, LONG * 2).await.unwrap();
     lost.sort_by(|x, y| x.session_id.cmp(&y.session_id));

@@ -62,15 +62,15 @@ pub async fn a_delivery_tells_whether_others_wait_behind_it(queue: Jobs) {
         send(&queue, session, "{}").await;
     }
     let first = next(&queue).await;
-    assert!(first.followed, "two others wait");
+    assert!(first.more_pending, "two others wait");
     let rest = queue.pull(10, Duration::ZERO).await.unwrap();
     assert_eq!(
-        rest.iter().map(|delivery| delivery.followed).next_back(),
+        rest.iter().map(|delivery| delivery.more_pending).next_back(),
         Some(false),
         "no message follows the last one"
     );
     send(&queue, "d", "{}").await;
-    assert!(!next(&queue).await.followed, "messages in flight do not count");
+    assert!(!next(&queue).await.more_pending, "messages in flight do not count");
 }
 
 pub async fn any_bytes_are_a_payload(queue: Jobs) {
@@ -339,14 +339,15 @@ pub async fn sessions_do_not_see_each_other_s_events(queue: Jobs) {
 }
 
 pub async fn a_session_is_known_by_its_jobs_and_events(queue: Jobs) {
-    assert!(!queue.knows("by-job").await.unwrap() && !queue.knows("by-event").await.unwrap());
+    assert!(!queue.has_session("by-job").await.unwrap() && !queue.has_session("by-event").await.unwrap());
     send(&queue, "by-job", "{}").await;
     queue.emit([event("by-event", 0)].into()).await.unwrap();
-    assert!(queue.knows("by-job").await.unwrap() && queue.knows("by-event").await.unwrap());
-    assert!(!queue.knows("by").await.unwrap());
+    assert!(queue.has_session("by-job").await.unwrap() && queue.has_session("by-event").await.unwrap());
+    assert!(!queue.has_session("by").await.unwrap());
     let delivery = next(&queue).await;
     queue.ack(&delivery.token).await.unwrap();
-    eventually(DEADLINE, "an acknowledged lane is forgotten", || async { !queue.knows("by-job").await.unwrap() }).await;
+    eventually(DEADLINE, "an acknowledged lane is forgotten", || async { !queue.has_session("by-job").await.unwrap() })
+        .await;
 }
 
 pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
@@ -360,10 +361,10 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
         payload: Bytes::from_static(b"\xff\x00 not json"),
         cut_from: None,
     };
-    queue.dead(letter.clone()).await.unwrap();
-    queue.dead(letter.clone()).await.unwrap();
+    queue.publish_dead_letter(letter.clone()).await.unwrap();
+    queue.publish_dead_letter(letter.clone()).await.unwrap();
     let other = DeadLetter { cause: Cause::Attempts, job_id: Some("m-2".into()), msg_id: "2".into(), ..letter.clone() };
-    queue.dead(other.clone()).await.unwrap();
+    queue.publish_dead_letter(other.clone()).await.unwrap();
     let kept = queue.dead_letters(0, 10).await.unwrap();
     // The reason may be stored in a header, which has one line.
     let one_line = |letter: &DeadLetter| DeadLetter { reason: letter.reason.replace('\n', " "), ..letter.clone() };
@@ -378,8 +379,8 @@ pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
 }
 
 pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody(queue: Jobs) {
-    assert_eq!(queue.last_letter().await.unwrap(), 0);
-    assert!(!queue.remove_letter(1).await.unwrap());
+    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), 0);
+    assert!(!queue.remove_dead_letter(1).await.unwrap());
     let letter = |id: &str| DeadLetter {
         cause: Cause::Attempts,
         reason: "x".into(),
@@ -391,16 +392,16 @@ pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
         cut_from: None,
     };
     for id in ["1", "2", "3"] {
-        queue.dead(letter(id)).await.unwrap();
+        queue.publish_dead_letter(letter(id)).await.unwrap();
     }
     let kept = queue.dead_letters(0, 10).await.unwrap();
-    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq);
-    assert!(queue.remove_letter(kept[1].seq).await.unwrap());
-    assert!(!queue.remove_letter(kept[1].seq).await.unwrap(), "the dead letter is removed");
+    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), kept[2].seq);
+    assert!(queue.remove_dead_letter(kept[1].seq).await.unwrap());
+    assert!(!queue.remove_dead_letter(kept[1].seq).await.unwrap(), "the dead letter is removed");
     assert_eq!(queue.dead_letters(0, 10).await.unwrap(), [kept[0].clone(), kept[2].clone()]);
-    assert!(queue.remove_letter(kept[2].seq).await.unwrap());
-    assert_eq!(queue.last_letter().await.unwrap(), kept[2].seq, "a removed dead letter counts, too");
-    queue.dead(letter("4")).await.unwrap();
+    assert!(queue.remove_dead_letter(kept[2].seq).await.unwrap());
+    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), kept[2].seq, "a removed dead letter counts, too");
+    queue.publish_dead_letter(letter("4")).await.unwrap();
     assert!(queue.dead_letters(0, 10).await.unwrap()[1].seq > kept[2].seq);
 }
 
@@ -423,7 +424,7 @@ pub async fn a_hint_of_a_cancellation_reaches_every_listener(queue: Jobs) {
 }
 
 pub async fn a_timer_hint_reaches_every_listener(queue: Jobs) {
-    queue.hint_timers().await.unwrap();
+    queue.notify_scheduler().await.unwrap();
     let mut listeners = [queue.timer_hints().await.unwrap(), queue.timer_hints().await.unwrap()];
     for listener in &mut listeners {
         // A hint may get lost, so the test repeats it.
@@ -431,7 +432,7 @@ pub async fn a_timer_hint_reaches_every_listener(queue: Jobs) {
             let heard = listener.next().now_or_never().is_some();
             let queue = &queue;
             async move {
-                queue.hint_timers().await.unwrap();
+                queue.notify_scheduler().await.unwrap();
                 heard
             }
         })

@@ -86,25 +86,25 @@ impl Queue for FaultyQueue {
         self.wire.plainly(self.inner.events(session_id, from)).await
     }
 
-    async fn knows(&self, session_id: &str) -> queue::Result<bool> {
-        self.wire.plainly(self.inner.knows(session_id)).await
+    async fn has_session(&self, session_id: &str) -> queue::Result<bool> {
+        self.wire.plainly(self.inner.has_session(session_id)).await
     }
 
-    async fn dead(&self, letter: DeadLetter) -> queue::Result<()> {
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> queue::Result<()> {
         let lane = letter.subject.rsplit('.').next().unwrap_or_default().to_owned();
-        self.wire.counted("dead", &lane, self.inner.dead(letter)).await
+        self.wire.counted("publish_dead_letter", &lane, self.inner.publish_dead_letter(letter)).await
     }
 
-    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
+    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<StoredDeadLetter>> {
         self.wire.plainly(self.inner.dead_letters(after, limit)).await
     }
 
-    async fn last_letter(&self) -> queue::Result<u64> {
-        self.wire.plainly(self.inner.last_letter()).await
+    async fn last_dead_letter_seq(&self) -> queue::Result<u64> {
+        self.wire.plainly(self.inner.last_dead_letter_seq()).await
     }
 
-    async fn remove_letter(&self, seq: u64) -> queue::Result<bool> {
-        self.wire.plainly(self.inner.remove_letter(seq)).await
+    async fn remove_dead_letter(&self, seq: u64) -> queue::Result<bool> {
+        self.wire.plainly(self.inner.remove_dead_letter(seq)).await
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> queue::Result<()> {
@@ -115,8 +115,8 @@ impl Queue for FaultyQueue {
         self.wire.plainly(self.inner.cancel_hints()).await
     }
 
-    async fn hint_timers(&self) -> queue::Result<()> {
-        self.wire.counted("hint_timers", "", self.inner.hint_timers()).await
+    async fn notify_scheduler(&self) -> queue::Result<()> {
+        self.wire.counted("notify_scheduler", "", self.inner.notify_scheduler()).await
     }
 
     async fn timer_hints(&self) -> queue::Result<BoxStream<'static, TimerHint>> {
@@ -161,7 +161,7 @@ impl Store for FaultyStore {
     async fn commit(&self, request: Commit) -> store::Result<Committed> {
         let lane = request.session_id.clone();
         let call = async {
-            let held = Held { session_id: request.session_id.clone(), epoch: request.epoch };
+            let held = LeaseKey { session_id: request.session_id.clone(), epoch: request.epoch };
             // A renewal that finds the lease gone may return before this commit does.
             self.wire.give_back(held.clone());
             let committed = self.inner.commit(request).await?;
@@ -175,16 +175,16 @@ impl Store for FaultyStore {
         self.wire.counted("commit", &lane, call).await
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> store::Result<bool> {
-        self.wire.give_back(Held { session_id: session_id.to_owned(), epoch });
-        self.wire.counted("release", session_id, self.inner.release(session_id, epoch, blame)).await
+    async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> store::Result<bool> {
+        self.wire.give_back(LeaseKey { session_id: session_id.to_owned(), epoch });
+        self.wire.counted("release", session_id, self.inner.release(session_id, epoch, counts_as_attempt)).await
     }
 
-    async fn forgive(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
-        self.wire.counted("forgive", session_id, self.inner.forgive(session_id, begun)).await
+    async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
+        self.wire.counted("undo_attempt", session_id, self.inner.undo_attempt(session_id, begun)).await
     }
 
-    async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
+    async fn renew(&self, held: &[LeaseKey], lease: Duration) -> store::Result<Vec<LeaseKey>> {
         let lost = self.wire.plainly(self.inner.renew(held, lease)).await?;
         if self.wire.is_deaf() {
             return Ok(Vec::new());

@@ -125,24 +125,24 @@ impl Queue for WatchedQueue {
         self.inner.events(session_id, from).await
     }
 
-    async fn knows(&self, session_id: &str) -> queue::Result<bool> {
-        self.inner.knows(session_id).await
+    async fn has_session(&self, session_id: &str) -> queue::Result<bool> {
+        self.inner.has_session(session_id).await
     }
 
-    async fn dead(&self, letter: DeadLetter) -> queue::Result<()> {
-        self.inner.dead(letter).await
+    async fn publish_dead_letter(&self, letter: DeadLetter) -> queue::Result<()> {
+        self.inner.publish_dead_letter(letter).await
     }
 
-    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<KeptLetter>> {
+    async fn dead_letters(&self, after: u64, limit: usize) -> queue::Result<Vec<StoredDeadLetter>> {
         self.inner.dead_letters(after, limit).await
     }
 
-    async fn last_letter(&self) -> queue::Result<u64> {
-        self.inner.last_letter().await
+    async fn last_dead_letter_seq(&self) -> queue::Result<u64> {
+        self.inner.last_dead_letter_seq().await
     }
 
-    async fn remove_letter(&self, seq: u64) -> queue::Result<bool> {
-        self.inner.remove_letter(seq).await
+    async fn remove_dead_letter(&self, seq: u64) -> queue::Result<bool> {
+        self.inner.remove_dead_letter(seq).await
     }
 
     async fn hint_cancel(&self, hint: CancelHint) -> queue::Result<()> {
@@ -153,8 +153,8 @@ impl Queue for WatchedQueue {
         self.inner.cancel_hints().await
     }
 
-    async fn hint_timers(&self) -> queue::Result<()> {
-        self.inner.hint_timers().await
+    async fn notify_scheduler(&self) -> queue::Result<()> {
+        self.inner.notify_scheduler().await
     }
 
     async fn timer_hints(&self) -> queue::Result<BoxStream<'static, TimerHint>> {
@@ -196,15 +196,15 @@ impl Store for MutantStore {
         self.inner.commit(request).await
     }
 
-    async fn release(&self, session_id: &str, epoch: u64, blame: bool) -> store::Result<bool> {
-        self.inner.release(session_id, epoch, blame).await
+    async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> store::Result<bool> {
+        self.inner.release(session_id, epoch, counts_as_attempt).await
     }
 
-    async fn forgive(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
-        self.inner.forgive(session_id, begun).await
+    async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> store::Result<()> {
+        self.inner.undo_attempt(session_id, begun).await
     }
 
-    async fn renew(&self, held: &[Held], lease: Duration) -> store::Result<Vec<Held>> {
+    async fn renew(&self, held: &[LeaseKey], lease: Duration) -> store::Result<Vec<LeaseKey>> {
         assert!(self.broken != Broken::Renewal, "renewing a lease fails by design");
         let lost = self.inner.renew(held, lease).await?;
         // A worker without the epoch filter does not learn either that another worker has taken its lane.

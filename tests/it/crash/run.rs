@@ -15,7 +15,7 @@ use base::clock::{self, Clock};
 use base::config::Settings;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
-use lab::invariants::{self, Evidence, Sent};
+use lab::invariants::{self, AcceptedMessage, Evidence};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ struct Run<'s> {
     mutant: Mutant,
     patience: Duration,
     processes: Vec<Process>,
-    sent: Vec<Sent>,
+    sent: Vec<AcceptedMessage>,
     violations: Vec<String>,
     struck: usize,
 }
@@ -135,7 +135,7 @@ impl<'s> Run<'s> {
             let payload: bytes::Bytes = serde_json::to_vec(job).unwrap().into();
             let publish = Publish { session_id: (*session_id).to_owned(), msg_id: None, payload: payload.clone() };
             let published = self.backend.queue.publish(publish).await.unwrap();
-            self.sent.push(Sent { session_id: (*session_id).to_owned(), seq: published.seq, payload });
+            self.sent.push(AcceptedMessage { session_id: (*session_id).to_owned(), seq: published.seq, payload });
         }
     }
 

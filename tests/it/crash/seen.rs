@@ -2,17 +2,17 @@
 
 use crate::support::api::Called;
 use crate::support::script::Asked;
-use lab::invariants::Seen;
+use lab::invariants::SeenCall;
 use percent_encoding::percent_decode_str;
 
-pub fn called(call: &Called) -> Seen {
+pub fn called(call: &Called) -> SeenCall {
     let Called { path, body, idempotency_key, at, began, ended, .. } = call.clone();
-    Seen { key: decoded(&idempotency_key), what: format!("{path} {body}"), at, began, ended }
+    SeenCall { key: decoded(&idempotency_key), what: format!("{path} {body}"), at, began, ended }
 }
 
-pub fn asked(asked: &Asked) -> Seen {
+pub fn asked(asked: &Asked) -> SeenCall {
     let Asked { idempotency_key, at, began, ended, user, .. } = asked.clone();
-    Seen { key: decoded(&idempotency_key), what: user, at, began, ended }
+    SeenCall { key: decoded(&idempotency_key), what: user, at, began, ended }
 }
 
 /// Decodes a header value, in which non-ASCII characters are percent-encoded.

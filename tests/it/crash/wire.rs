@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::queue::{Delivery, DeliveryToken, Queue, QueueError};
 use storage::store::StoreError;
-use storage::store::records::Held;
+use storage::store::records::LeaseKey;
 use tokio::sync::watch;
 
 /// Upper limit for the wait of a pull and the delay of a redelivery, so that tests take little time.
@@ -66,7 +66,7 @@ pub struct Wire {
     /// Role and owner of the last successful election of this process.
     pub leads: Mutex<Option<(String, String)>>,
     /// Leases that the process has released. If they turn out to be gone, the process has not lost them.
-    given_back: Mutex<HashSet<Held>>,
+    given_back: Mutex<HashSet<LeaseKey>>,
     /// Lane and sequence of each pulled delivery.
     places: Mutex<HashMap<DeliveryToken, (String, String)>>,
     /// Calls in flight, and all calls so far; both without pulls.
@@ -227,15 +227,15 @@ impl Wire {
         self.strike(fault, async { Ok(deliveries) }).await
     }
 
-    pub fn give_back(&self, held: Held) {
+    pub fn give_back(&self, held: LeaseKey) {
         self.given_back.lock().unwrap().insert(held);
     }
 
-    pub fn keep(&self, held: &Held) {
+    pub fn keep(&self, held: &LeaseKey) {
         self.given_back.lock().unwrap().remove(held);
     }
 
-    pub fn has_given_back(&self, held: &Held) -> bool {
+    pub fn has_given_back(&self, held: &LeaseKey) -> bool {
         self.given_back.lock().unwrap().contains(held)
     }
 

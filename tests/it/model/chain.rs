@@ -36,7 +36,7 @@ impl Two {
     }
 
     fn chain(&self) -> Arc<dyn Model> {
-        self.models.chain(&ModelNames::of(["fast", "default"]).unwrap()).unwrap()
+        self.models.chain(&ModelNames::from_names(["fast", "default"]).unwrap()).unwrap()
     }
 
     /// Number of calls of each server.
@@ -136,7 +136,7 @@ async fn when_none_answers_each_says_why() {
 async fn a_name_that_nobody_knows_is_passed_over_where_another_is_known() {
     let two = Two::start(0).await;
     two.other.push(PLAIN, [content("好的")]);
-    let names = |list: &[&str]| ModelNames::of(list.iter().copied()).unwrap();
+    let names = |list: &[&str]| ModelNames::from_names(list.iter().copied()).unwrap();
     let reply = two.models.chain(&names(&["gone", "default"])).unwrap().complete(request(false)).await.unwrap();
     assert_eq!(reply.name.as_deref(), Some("default"));
     let error = two.models.chain(&names(&["gone", "lost"])).err().unwrap();

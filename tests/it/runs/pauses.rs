@@ -80,7 +80,7 @@ async fn a_cancellation_reaches_a_function_that_waits(backend: Backend) {
 
     engine.publish("s1", "m-1", "走流程").await;
     recorded(&engine, "s1", "m-1", "0/waits/begun").await;
-    let order = operator::Order { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
+    let order = operator::OperatorCommand { command: Command::Cancel, name: None, reason: None, by: Some("op".into()) };
     operator::command(engine.queue.as_ref(), engine.store.as_ref(), "s1", order).await.unwrap();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Cancelled);
 }

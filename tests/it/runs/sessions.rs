@@ -132,7 +132,7 @@ async fn a_run_of_a_session_that_has_no_agent_yet_is_remembered(backend: Backend
     let session = engine.session("s2").await;
     assert_eq!((session.agent_id.as_str(), session.user_id.as_str()), ("", "u1"));
     // Operators can close the session, and its first message names its agent, which then greets.
-    let order = operator::Order { command: Command::Close, name: None, reason: None, by: None };
+    let order = operator::OperatorCommand { command: Command::Close, name: None, reason: None, by: None };
     operator::command(engine.queue.as_ref(), engine.store.as_ref(), "s2", order).await.unwrap();
     eventually(DEADLINE, "it is closed", || async { engine.session("s2").await.closed_at.is_some() }).await;
     engine.say("s2", "m-1", "在吗").await;
@@ -288,7 +288,7 @@ async fn a_run_waits_for_room(backend: Backend) {
     engine.apply(sales_with(&json!({}))).await;
     register(&engine, json!({"id": "one", "stages": [{"id": "s", "runnable": "a", "input": "{query}"}]})).await;
     // The lane is full, and another worker holds its lease.
-    let stream = engine.queue.stream().await.unwrap().made;
+    let stream = engine.queue.stream().await.unwrap().created_at;
     let held = engine.store.acquire(Acquire { stream, ..kit::acquire("s1", 1, "other") }).await.unwrap();
     let held = kit::granted(held);
     let wake = json!({"type": "wake", "session_id": "s1"}).to_string();

@@ -5,7 +5,7 @@ use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
-use commands::operator::Order;
+use commands::operator::OperatorCommand;
 use commands::sessions::has_jobs;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,11 +30,11 @@ on_both_backends!(
     a_session_shows_that_jobs_wait_while_no_worker_runs,
 );
 
-fn order(command: Command) -> Order {
-    Order { command, name: None, reason: Some("错单".into()), by: Some("li".into()) }
+fn order(command: Command) -> OperatorCommand {
+    OperatorCommand { command, name: None, reason: Some("错单".into()), by: Some("li".into()) }
 }
 
-async fn command(engine: &Engine, session_id: &str, order: Order) -> String {
+async fn command(engine: &Engine, session_id: &str, order: OperatorCommand) -> String {
     commands::operator::command(engine.queue.as_ref(), engine.store.as_ref(), session_id, order).await.unwrap().job_id
 }
 
@@ -137,7 +137,7 @@ async fn timers_are_cancelled_by_name_or_all(backend: Backend) {
     let names = async |session_id: &str| -> Vec<String> {
         engine.session(session_id).await.timers.into_iter().map(|timer| timer.name).collect()
     };
-    let named = |name: &str| Order { name: Some(name.into()), ..order(Command::CancelTimers) };
+    let named = |name: &str| OperatorCommand { name: Some(name.into()), ..order(Command::CancelTimers) };
     let job_id = command(&engine, "s1", named("回访")).await;
     assert_eq!(engine.turn("s1", &job_id).await.outcome, Outcome::Silent);
     assert_eq!(names("s1").await, ["follow_up", "survey"]);
@@ -240,7 +240,7 @@ async fn letter_that_would_only_come_back_is_refused(backend: Backend) {
     assert_eq!(newest, [2], "the newest comes first");
     let first = commands::dead_letters::find(queue, "m-1").await.unwrap();
     assert_eq!(first.seq, 1);
-    let shown = commands::dead_letters::Letter::from(&first);
+    let shown = commands::dead_letters::DeadLetterDetails::from(&first);
     assert_eq!((shown.payload["text"].as_str(), shown.subject.ends_with(".jobs.s1")), (Some("你好"), true));
     let status = engine.session("s1").await.workflow_state.status;
     assert_eq!(status, Status::Cancelled);

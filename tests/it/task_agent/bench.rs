@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use base::clock::{self, Clock};
 use base::config::{self, Provider, Settings};
 use definitions::agent::AgentRecord;
-use definitions::workflow::definition::{LimitsConfig, Retry, Shape, Stage, Target, Workflow, WorkflowRecord};
+use definitions::workflow::definition::{
+    LimitsConfig, Retry, Shape, StageDefinition, Target, Workflow, WorkflowRecord,
+};
 use definitions::workflow::template::InputMapping;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
@@ -76,7 +78,7 @@ impl Bench {
         let take = Acquire {
             session_id: "r1".into(),
             seq: 1,
-            stream: backend.queue.stream().await.unwrap().made,
+            stream: backend.queue.stream().await.unwrap().created_at,
             rewind: None,
             job_id: "m-1".into(),
             owner: "w1".into(),
@@ -151,7 +153,7 @@ impl Bench {
 #[async_trait]
 impl Definitions for Bench {
     async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
-        let stage = Stage {
+        let stage = StageDefinition {
             id: "work".into(),
             runnable: Target::Reference(self.agent.id().to_owned()),
             input: InputMapping::passthrough("query"),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use turnwheel::testing::{Script, act, call, say, stream};
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 on_both_backends!(a_model_and_its_tools_come_to_an_answer, what_a_killed_worker_has_done_is_not_done_again);
 
@@ -98,7 +98,7 @@ async fn a_model_and_its_tools_come_to_an_answer(backend: Backend) {
     );
     let answer = &steps[3];
     assert_eq!((answer.model.as_deref(), answer.attempts), (Some("streamed-1"), Some(1)));
-    assert_eq!(answer.tokens, Some(Tokens { prompt: 11, completion: 7 }));
+    assert_eq!(answer.tokens, Some(TokenUsage { prompt: 11, completion: 7 }));
 
     let (again, repeated) = bench.run("A1 到哪了？").await;
     assert_eq!(

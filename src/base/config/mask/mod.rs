@@ -11,10 +11,10 @@ pub const MASK: &str = "***";
 
 /// Values with fewer bytes are not masked: they are unlikely to be secrets, and masking each `1` would garble every
 /// text.
-pub const SHORTEST: usize = 4;
+pub const MIN_SECRET_BYTES: usize = 4;
 
 /// How many times a text is decoded. APIs rarely nest more than JSON in a form in JSON.
-const STEPS: usize = 5;
+const MAX_DECODING_STEPS: usize = 5;
 
 /// A decoded escape as UTF-8: its bytes and their number. An escape stands for at most one character.
 type Decoded = ([u8; 4], usize);
@@ -37,8 +37,8 @@ impl Masker {
     /// Creates a masker for these values. White space around a value is ignored.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut secrets = Vec::new();
-        for value in values.into_iter().filter(|value| value.trim().len() >= SHORTEST) {
-            secrets.extend(views(value.trim()).map(|view| view.bytes).filter(|bytes| bytes.len() >= SHORTEST));
+        for value in values.into_iter().filter(|value| value.trim().len() >= MIN_SECRET_BYTES) {
+            secrets.extend(views(value.trim()).map(|view| view.bytes).filter(|bytes| bytes.len() >= MIN_SECRET_BYTES));
         }
         secrets.sort();
         secrets.dedup();
@@ -97,7 +97,7 @@ impl Masker {
 
 /// The text, followed by its form after each step of decoding.
 fn views(text: &str) -> impl Iterator<Item = View> {
-    std::iter::successors(Some(View::of(text)), View::decoded).take(STEPS + 1)
+    std::iter::successors(Some(View::from_text(text)), View::decoded).take(MAX_DECODING_STEPS + 1)
 }
 
 /// A text after some steps of decoding.
@@ -108,7 +108,7 @@ struct View {
 }
 
 impl View {
-    fn of(text: &str) -> Self {
+    fn from_text(text: &str) -> Self {
         Self { bytes: text.bytes().map(blank).collect(), origins: (0..=text.len()).collect() }
     }
 

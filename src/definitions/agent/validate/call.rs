@@ -1,6 +1,6 @@
 //! Checks HTTP calls, and the JSON Schema of their parameters.
 
-use super::Check;
+use super::AgentChecker;
 use crate::document::finding::quoted;
 use axum::http::HeaderName;
 use base::config::nearest::question;
@@ -46,7 +46,7 @@ pub(super) fn required(schema: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Checks that `schema` is a valid JSON Schema of an object.
-pub(super) fn params(check: &mut Check<'_>, path: &str, schema: &Value) {
+pub(super) fn params(check: &mut AgentChecker<'_>, path: &str, schema: &Value) {
     if !schema.is_object() {
         check.report.error(path, "is not a JSON Schema", "write {type: object, properties: {…}}");
         return;
@@ -68,7 +68,7 @@ pub(super) fn params(check: &mut Check<'_>, path: &str, schema: &Value) {
 }
 
 /// Checks method, address, headers and secrets of a call and, with a schema, its placeholders.
-pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: Option<&Value>) {
+pub(super) fn http(check: &mut AgentChecker<'_>, path: &str, call: &HttpCall, schema: Option<&Value>) {
     let method = call.method.to_uppercase();
     if !METHODS.contains(&method.as_str()) {
         let problem = format!("found `{}`; allowed are {}", call.method, quoted(METHODS));
@@ -98,7 +98,7 @@ pub(super) fn http(check: &mut Check<'_>, path: &str, call: &HttpCall, schema: O
     }
 }
 
-fn address(check: &mut Check<'_>, path: &str, template: &str) {
+fn address(check: &mut AgentChecker<'_>, path: &str, template: &str) {
     // For `${BASE}/x` the variable has the beginning, whose value is unknown here.
     let whole = match template.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
         Some((_, rest)) => format!("http://secret.example{rest}"),
@@ -130,7 +130,7 @@ fn address(check: &mut Check<'_>, path: &str, template: &str) {
 
 /// Warns of a private address that workers may not call. Skips hosts with placeholders, whose value is known only at
 /// the call.
-fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
+fn private(check: &mut AgentChecker<'_>, path: &str, template: &str, url: &Url) {
     let host = template.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
     if host.is_none_or(|host| host.contains('{')) {
         return;
@@ -141,7 +141,7 @@ fn private(check: &mut Check<'_>, path: &str, template: &str, url: &Url) {
     }
 }
 
-fn secrets(check: &mut Check<'_>, path: &str, text: &str) {
+fn secrets(check: &mut AgentChecker<'_>, path: &str, text: &str) {
     for name in references(text) {
         if !check.context.secrets_allow.iter().any(|allowed| allowed == name) {
             let hint = format!("add `{name}` to the setting `secrets.allow` (TURNWHEEL_SECRETS__ALLOW)");
@@ -150,7 +150,7 @@ fn secrets(check: &mut Check<'_>, path: &str, text: &str) {
     }
 }
 
-fn declared(check: &mut Check<'_>, path: &str, text: &str, schema: &Value) {
+fn declared(check: &mut AgentChecker<'_>, path: &str, text: &str, schema: &Value) {
     let names: Vec<&str> = schema
         .get("properties")
         .and_then(Value::as_object)

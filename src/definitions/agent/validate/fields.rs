@@ -5,16 +5,16 @@ use base::config::nearest::question;
 use serde_json::Value;
 
 /// The fields of a table, and of the tables and lists of tables below it. A test compares it with the Rust types.
-pub(super) struct Fields(&'static [(&'static str, Below)]);
+pub(super) struct Fields(&'static [(&'static str, FieldKind)]);
 
-enum Below {
+enum FieldKind {
     /// A value, or a table whose keys the author chooses.
     Leaf,
     Table(&'static Fields),
     List(&'static Fields),
 }
 
-use Below::{Leaf, List, Table};
+use FieldKind::{Leaf, List, Table};
 
 static HTTP: Fields = Fields(&[
     ("method", Leaf),

@@ -19,7 +19,7 @@ use base::http_client::private::Guard;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::action::{Action, ActionKind};
-use types::agent::{AgentConfig, bare};
+use types::agent::{AgentConfig, normalized};
 use types::budget::Budget;
 use types::ids;
 use types::model_names::ModelNames;
@@ -33,7 +33,7 @@ const MAX_ITERATIONS: u32 = 100;
 
 /// The names that an agent may refer to: models, flows, functions and secrets.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownNames {
     flows: Vec<String>,
     secrets_allow: Vec<String>,
     models: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Known {
     private: Option<Guard>,
 }
 
-impl Known {
+impl KnownNames {
     /// The names in `settings`, and these flows.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
@@ -120,7 +120,7 @@ pub struct Context<'a> {
 
 /// Checks `config` against `context`. `document` is the file that it was parsed from.
 pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) -> Report {
-    let mut check = Check { config, context, report: Report::default() };
+    let mut check = AgentChecker { config, context, report: Report::default() };
     fields::check(document, &mut check.report);
     check.agent();
     check.model();
@@ -157,13 +157,13 @@ pub(crate) fn models(names: &ModelNames, path: &str, known: &[String], report: &
     }
 }
 
-struct Check<'a> {
+struct AgentChecker<'a> {
     config: &'a AgentConfig,
     context: Context<'a>,
     report: Report,
 }
 
-impl Check<'_> {
+impl AgentChecker<'_> {
     fn id(&mut self, path: &str, id: &str) {
         if let Err(error) = ids::check("id", id) {
             self.report.error(path, error.to_string(), "");
@@ -310,7 +310,7 @@ impl Check<'_> {
             self.report.error("flow_timeout", "is zero", "write how long a flow waits for its answer, such as `24h`");
         }
         for (at, word) in self.config.cancel_words.iter().enumerate() {
-            if bare(word).is_empty() {
+            if normalized(word).is_empty() {
                 let hint = "write the word, such as `取消`; an empty list has none";
                 self.report.error(format!("cancel_words[{at}]"), "has no letter", hint);
             }

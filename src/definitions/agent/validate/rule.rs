@@ -1,6 +1,6 @@
 //! Checks the rules of the offline model. A rule has conditions (`when`) and a decision (`decide`).
 
-use super::Check;
+use super::AgentChecker;
 use super::call::{placeholders, texts};
 use crate::document::finding::quoted;
 use base::config::nearest::question;
@@ -17,7 +17,7 @@ const STATUSES: [&str; 4] = ["processing", "typing", "ready", "transferred"];
 const RESULT: [&str; 3] = ["result", "error", "ok"];
 
 /// Checks a rule.
-pub(super) fn check(check: &mut Check<'_>, path: &str, rule: &Value) {
+pub(super) fn check(check: &mut AgentChecker<'_>, path: &str, rule: &Value) {
     let table = |name: &str| rule.get(name).and_then(Value::as_object);
     let Some(when) = table("when") else {
         check.report.error(format!("{path}.when"), "is missing or not a table", "write `when: {contains: [再见]}`");
@@ -37,7 +37,7 @@ pub(super) fn check(check: &mut Check<'_>, path: &str, rule: &Value) {
 }
 
 /// Checks the conditions. Returns the first names of the placeholders that have a value.
-fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> Vec<String> {
+fn conditions(check: &mut AgentChecker<'_>, path: &str, when: &Map<String, Value>) -> Vec<String> {
     let mut names = vec!["message".to_owned()];
     if when.is_empty() {
         check.report.error(path, "has no condition", "for a rule that always holds write `always: true`");
@@ -68,7 +68,7 @@ fn conditions(check: &mut Check<'_>, path: &str, when: &Map<String, Value>) -> V
     names
 }
 
-fn words(check: &mut Check<'_>, path: &str, value: &Value) {
+fn words(check: &mut AgentChecker<'_>, path: &str, value: &Value) {
     let filled = |value: &Value| value.as_str().is_some_and(|word| !word.is_empty());
     let legal = match value {
         Value::Array(words) => !words.is_empty() && words.iter().all(filled),
@@ -79,7 +79,7 @@ fn words(check: &mut Check<'_>, path: &str, value: &Value) {
     }
 }
 
-fn groups(check: &mut Check<'_>, path: &str, value: &Value) -> Vec<String> {
+fn groups(check: &mut AgentChecker<'_>, path: &str, value: &Value) -> Vec<String> {
     let Some(pattern) = value.as_str() else {
         check.report.error(path, "must be a text with a regular expression", "");
         return Vec::new();
@@ -95,7 +95,7 @@ fn groups(check: &mut Check<'_>, path: &str, value: &Value) -> Vec<String> {
     }
 }
 
-fn target(check: &mut Check<'_>, path: &str, value: &Value) {
+fn target(check: &mut AgentChecker<'_>, path: &str, value: &Value) {
     let skills = check.config.skills.iter().map(|skill| skill.id.as_str());
     let known: Vec<&str> = skills.chain(check.config.tools.iter().map(|tool| tool.id.as_str())).collect();
     let found = value.as_str().unwrap_or_default();
@@ -105,7 +105,7 @@ fn target(check: &mut Check<'_>, path: &str, value: &Value) {
     }
 }
 
-fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, names: &[String]) {
+fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value>, names: &[String]) {
     let given = |name: &str| decide.get(name).filter(|value| !value.is_null());
     let (response, action, output) = (given("response"), given("action"), given("output"));
     let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
@@ -148,7 +148,7 @@ fn decision(check: &mut Check<'_>, path: &str, decide: &Map<String, Value>, name
 }
 
 /// Warns of placeholders without a value in these texts.
-fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
+fn filled(check: &mut AgentChecker<'_>, found: &[(String, &str)], names: &[String]) {
     for (path, text) in found {
         for placeholder in placeholders(text) {
             let root = placeholder.split('.').next().unwrap_or(placeholder);
@@ -162,7 +162,7 @@ fn filled(check: &mut Check<'_>, found: &[(String, &str)], names: &[String]) {
 }
 
 /// Checks a task agent's decision: it answers its stage or calls a tool, and needs no status.
-fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: Option<&Value>) {
+fn serves(check: &mut AgentChecker<'_>, path: &str, action: Option<&Value>, response: Option<&Value>) {
     if action.is_none() && response.is_none() {
         let hint = "write `response: …`, or `action: {type: TOOL, target: …}`";
         check.report.error(path, "has neither `response` nor `action`", hint);
@@ -175,7 +175,7 @@ fn serves(check: &mut Check<'_>, path: &str, action: Option<&Value>, response: O
 }
 
 /// Checks that a chat agent's decision has the fields that its status requires.
-fn leads_on(check: &mut Check<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
+fn leads_on(check: &mut AgentChecker<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
     match decided {
         (status @ ("typing" | "transferred"), _, None) => {
             check.report.error(path, format!("`{status}` needs a `response`"), "write the text for the user");

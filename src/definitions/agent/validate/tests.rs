@@ -233,7 +233,7 @@ fn flows_that_are_not_known_here_are_not_judged() {
 
 #[test]
 fn what_is_wrong_is_found_by_line_and_column() {
-    let known = Known::new(&Settings::default(), vec!["parallel_analysis".into()]);
+    let known = KnownNames::new(&Settings::default(), vec!["parallel_analysis".into()]);
     let told = |name: &str, text: &str| {
         let checked = crate::agent::load::text(name.as_ref(), text).and_then(|agent| known.check(agent));
         match checked {
@@ -291,16 +291,16 @@ fn a_private_host_that_workers_may_not_call_is_warned_of() {
             {"id": "s", "description": "d", "params": {"type": "object"}, "http": {"url": url}}]});
         AgentRecord::from_document(document, types::timestamp::Timestamp::from_millis(0)).unwrap()
     };
-    let warned = |known: &Known, url: &str| !known.check(agent(url)).unwrap().1.is_empty();
-    let some = Known::default().with_private(["10.0.0.0/8".to_owned(), "no host!".to_owned()]);
+    let warned = |known: &KnownNames, url: &str| !known.check(agent(url)).unwrap().1.is_empty();
+    let some = KnownNames::default().with_private(["10.0.0.0/8".to_owned(), "no host!".to_owned()]);
     for url in ["http://127.0.0.1:8090/x", "http://localhost/x", "https://api.localhost/x", "http://[::1]:1/x"] {
         assert!(warned(&some, url), "{url}");
-        assert!(!warned(&Known::default(), url), "not known here: {url}");
-        assert!(!warned(&Known::default().with_private(["*".to_owned()]), url), "{url}");
+        assert!(!warned(&KnownNames::default(), url), "not known here: {url}");
+        assert!(!warned(&KnownNames::default().with_private(["*".to_owned()]), url), "{url}");
     }
     for url in ["http://10.1.2.3/x", "https://api.example.com/x", "${BASE}/x"] {
         let known = some.clone().with_secrets(["BASE".to_owned()]);
         assert!(!warned(&known, url), "{url}");
     }
-    assert!(!warned(&Known::default().with_private(["127.0.0.1".to_owned()]), "http://localhost/x"));
+    assert!(!warned(&KnownNames::default().with_private(["127.0.0.1".to_owned()]), "http://localhost/x"));
 }

@@ -29,11 +29,11 @@ fn parallel(branches: Value) -> Value {
     table([("type", "parallel".into()), ("id", "p".into()), ("branches", branches)])
 }
 
-fn known(others: &[Value]) -> KnownRunnables {
+fn known(others: &[Value]) -> RunnableRegistry {
     let agent = |document: Value| AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap();
     let agents = [agent(json!({"id": "agent", "system_prompt": "x"})), agent(json!({"id": "sales", "sop": "x"}))];
     let read = |document: &Value| WorkflowRecord::from_document(document.clone(), Timestamp::from_millis(0)).unwrap();
-    KnownRunnables::new(["flow".to_owned()])
+    RunnableRegistry::new(["flow".to_owned()])
         .with_agents(&agents)
         .with_workflows(others.iter().map(|document| read(document).workflow))
 }

@@ -1,7 +1,7 @@
 use crate::workflow::condition::Condition;
 use crate::workflow::definition::{Retry, Shape, Target};
-use crate::workflow::known::KnownRunnables;
 use crate::workflow::read::*;
+use crate::workflow::runnable_registry::RunnableRegistry;
 use serde_json::json;
 use std::time::Duration;
 
@@ -171,7 +171,7 @@ fn all_that_is_wrong_is_told_at_once() {
 #[test]
 fn what_is_probably_a_mistake_is_a_warning() {
     let warned = |content: &str| {
-        let known = KnownRunnables::new(["x".to_owned()]);
+        let known = RunnableRegistry::new(["x".to_owned()]);
         let (_, warnings) = known.check(yaml(content).unwrap()).unwrap();
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
@@ -247,7 +247,7 @@ fn what_is_nested_beyond_any_store_is_refused() {
 
 #[test]
 fn the_workflows_that_come_with_the_program_are_good() {
-    let known = KnownRunnables::default().with_builtin();
+    let known = RunnableRegistry::default().with_builtin();
     let ids: Vec<String> = builtin()
         .into_iter()
         .map(|(path, workflow)| {

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use base::config;
 use base::config::mask::Masker;
 use base::config::secrets::{in_address, masked_address};
-use base::http_client::retry::{Fault, Policy, retry, within};
+use base::http_client::retry::{Fault, Policy, retry, with_timeout};
 use base::http_client::{self, bounded, key_header, read_bounded};
 use base::telemetry::trace_context;
 use body::WireNames;
@@ -175,10 +175,10 @@ impl OpenAi {
     async fn attempt(&self, outgoing: &OutgoingRequest<'_>) -> Result<ModelReply, Fault> {
         let limit = self.settings.timeout.0;
         let found = match outgoing.deltas {
-            None => within(limit, self.whole(outgoing)).await?,
+            None => with_timeout(limit, self.whole(outgoing)).await?,
             Some(deltas) => {
                 deltas.restart();
-                let response = within(limit, self.send(outgoing)).await?;
+                let response = with_timeout(limit, self.send(outgoing)).await?;
                 let thinks_first = self.thinks_first.load(Ordering::Relaxed);
                 let reader = Reader { structured: outgoing.context.structured, thinks_first };
                 stream::read(response, self.stream_timeouts(), &self.masker, (deltas, reader)).await?
@@ -214,7 +214,7 @@ impl OpenAi {
     /// Sends the request. Returns the response if its status is a success.
     async fn send(&self, outgoing: &OutgoingRequest<'_>) -> Result<Response, Fault> {
         let mut trace = HeaderMap::new();
-        trace_context::pass_on(&mut trace);
+        trace_context::inject_trace(&mut trace);
         let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(outgoing.key));
         let mut request = request.headers(trace).json(&outgoing.body);
         if let Some((name, value)) = &self.key {

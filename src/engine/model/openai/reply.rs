@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tracing::warn;
 use types::depth;
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 /// Maximum number of bytes of a server's message that an error quotes.
 pub(super) const MAX_QUOTED_MESSAGE: usize = 1_000;
@@ -155,7 +155,7 @@ pub(super) struct Usage {
     total_tokens: Option<u64>,
 }
 
-impl From<Usage> for Tokens {
+impl From<Usage> for TokenUsage {
     /// Counts the thoughts of Gemini, which reports them only in the total.
     fn from(Usage { prompt_tokens, completion_tokens, total_tokens }: Usage) -> Self {
         let prompt = prompt_tokens.unwrap_or(0);
@@ -261,7 +261,7 @@ pub(super) fn check_answer(found: ReceivedAnswer, context: &ReplyContext<'_>) ->
     Ok(ModelReply {
         tool_calls: calls,
         extra,
-        tokens: usage.map(Tokens::from).unwrap_or_default(),
+        tokens: usage.map(TokenUsage::from).unwrap_or_default(),
         ..ModelReply::text(
             content,
             model.filter(|model| !model.is_empty()).unwrap_or_else(|| context.settings.model.clone()),

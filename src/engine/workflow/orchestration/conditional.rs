@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::stage;
 use super::stage_context::StageContext;
 use super::workflow::WorkflowOutput;
-use definitions::workflow::definition::{Route, Stage};
+use definitions::workflow::definition::{Route, StageDefinition};
 use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) async fn run(
     context: &StageContext,
     routes: &[Route],
-    default: Option<&Stage>,
+    default: Option<&StageDefinition>,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
     let fitting = routes.iter().find(|route| route.condition.holds(scope)).map(|route| &route.stage);

@@ -5,14 +5,14 @@ use super::failure::Failure;
 use super::pipeline;
 use super::stage_context::{EventPayload, StageContext};
 use definitions::workflow::condition::Condition;
-use definitions::workflow::definition::Stage;
+use definitions::workflow::definition::StageDefinition;
 use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
 /// Parts of a loop's definition.
 pub(super) struct LoopDefinition<'a> {
     pub(super) id: &'a str,
-    pub(super) stages: &'a [Stage],
+    pub(super) stages: &'a [StageDefinition],
     pub(super) condition: &'a Condition,
     pub(super) max_iterations: u32,
 }

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::stage;
 use super::stage_context::{EventPayload, StageContext};
 use super::workflow::WorkflowOutput;
-use definitions::workflow::definition::Stage;
+use definitions::workflow::definition::StageDefinition;
 use definitions::workflow::scope::{Scope, is_or_within};
 use definitions::workflow::template::InputMapping;
 use futures::{StreamExt, stream};
@@ -15,12 +15,12 @@ use std::sync::Arc;
 /// failure stops the other branches.
 pub(super) async fn run(
     context: &StageContext,
-    branches: &[Stage],
+    branches: &[StageDefinition],
     merge_template: Option<&InputMapping>,
     (most, scope): (usize, Scope),
 ) -> Result<WorkflowOutput, Failure> {
-    let runs = |branch: &&Stage| branch.condition.as_ref().is_none_or(|condition| condition.holds(&scope));
-    let running: Vec<&Stage> = branches.iter().filter(runs).collect();
+    let runs = |branch: &&StageDefinition| branch.condition.as_ref().is_none_or(|condition| condition.holds(&scope));
+    let running: Vec<&StageDefinition> = branches.iter().filter(runs).collect();
     let begun = running.iter().map(|branch| {
         let (here, scope) = (context.branch(&branch.id), &scope);
         async move { run_with_events(&here, branch, scope).await }
@@ -66,7 +66,11 @@ pub(in crate::workflow) async fn run_concurrently<T>(
 }
 
 /// Executes a branch, with the events of its start and end.
-async fn run_with_events(context: &StageContext, branch: &Stage, scope: &Scope) -> Result<WorkflowOutput, Failure> {
+async fn run_with_events(
+    context: &StageContext,
+    branch: &StageDefinition,
+    scope: &Scope,
+) -> Result<WorkflowOutput, Failure> {
     context.emit(RunEventType::BranchStarted, EventPayload::default());
     let output = stage::run(context, branch, scope).await?;
     context.emit(RunEventType::BranchCompleted, EventPayload::output(&output.text));
@@ -77,7 +81,7 @@ async fn run_with_events(context: &StageContext, branch: &Stage, scope: &Scope) 
 /// The output of a skipped branch is `None`.
 fn further_outputs(
     context: &StageContext,
-    branches: &[Stage],
+    branches: &[StageDefinition],
     ended: &[(Arc<str>, WorkflowOutput)],
 ) -> Vec<(Arc<str>, Option<Arc<str>>)> {
     let known = branches.iter().flat_map(|branch| branch.own_ids(&|id| context.run().resolved.workflow(id)));

@@ -4,14 +4,14 @@ use super::failure::Failure;
 use super::stage;
 use super::stage_context::StageContext;
 use super::workflow::WorkflowOutput;
-use definitions::workflow::definition::Stage;
+use definitions::workflow::definition::StageDefinition;
 use definitions::workflow::outputs::OutputStore;
 use std::sync::Arc;
 
 /// Executes the stages whose conditions hold. Returns the output of the last executed stage.
 pub(super) async fn run(
     context: &StageContext,
-    stages: &[Stage],
+    stages: &[StageDefinition],
     outputs: &mut OutputStore,
 ) -> Result<Arc<str>, Failure> {
     let mut last = Arc::from("");

@@ -5,8 +5,8 @@ use crate::workflow::orchestration::dynamic;
 use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
-use definitions::workflow::definition::{Shape, Stage, Target, Workflow, WorkflowRecord};
-use definitions::workflow::known::models_of_stages;
+use definitions::workflow::definition::{Shape, StageDefinition, Target, Workflow, WorkflowRecord};
+use definitions::workflow::runnable_registry::models_of_stages;
 use definitions::workflow::template::InputMapping;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -179,7 +179,7 @@ impl ResolvedDefinitions {
         let stages = match &workflow.shape {
             Shape::Pipeline { stages, output, .. } => {
                 let last = stages.last();
-                let unchanged = |stage: &&Stage| {
+                let unchanged = |stage: &&StageDefinition| {
                     output.as_ref().is_none_or(|output| *output == InputMapping::passthrough(&stage.id))
                 };
                 last.into_iter().filter(unchanged).collect()

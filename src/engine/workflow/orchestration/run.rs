@@ -145,7 +145,7 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let scope = Scope::root(input, Some(request.into()));
     let work = workflow::stages(&context, &root.workflow, scope);
     let outer = journal.running_steps();
-    let work = journal.clock().within(limits.timeout.saturating_sub(elapsed), work);
+    let work = journal.clock().timeout(limits.timeout.saturating_sub(elapsed), work);
     let mut work = pin!(async {
         tokio::select! {
             biased;

@@ -7,7 +7,7 @@ use super::stage_context::{EventPayload, StageContext};
 use super::workflow::{self, WorkflowOutput};
 use super::{function, task_agent};
 use crate::journal::{Done, Durability, Label, StepError};
-use definitions::workflow::definition::{Shape, Stage, Target};
+use definitions::workflow::definition::{Shape, StageDefinition, Target};
 use definitions::workflow::scope::Scope;
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ pub(in crate::workflow) const FAILED_KEY: &str = "failed";
 /// Executes a stage whose condition holds, with its retries. `context` is the stage's own; its templates see `scope`.
 pub(in crate::workflow) async fn run(
     context: &StageContext,
-    stage: &Stage,
+    stage: &StageDefinition,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
     context.run().event_buffer.wait_for_room().await;
@@ -62,7 +62,7 @@ fn remaining_pause(context: &StageContext, attempt: u32, backoff: Duration) -> D
 /// Executes one attempt, and notes it if the run is replayed for a timeline.
 async fn run_and_note(
     context: &StageContext,
-    stage: &Stage,
+    stage: &StageDefinition,
     (attempt, input): (u32, &str),
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
@@ -79,7 +79,7 @@ async fn run_and_note(
 /// failures: in a repeated run the attempt might otherwise end differently.
 async fn run_attempt(
     context: &StageContext,
-    stage: &Stage,
+    stage: &StageDefinition,
     input: &str,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
@@ -91,7 +91,7 @@ async fn run_attempt(
     let running = run_target(context, stage, input, scope);
     let ended = match stage.timeout {
         None => running.await,
-        Some(limit) => match context.journal().clock().within(limit, running).await {
+        Some(limit) => match context.journal().clock().timeout(limit, running).await {
             Some(ended) => ended,
             // The time that the user takes for an answer does not count against the stage's timeout.
             None if context.run().asking.waits_within(&context.journal()) => pending().await,
@@ -125,7 +125,7 @@ async fn record_failure(context: &StageContext, failure: Option<RunFailure>) -> 
 /// Runs the stage's agent, function or workflow on `input`.
 async fn run_target(
     context: &StageContext,
-    stage: &Stage,
+    stage: &StageDefinition,
     input: &str,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
@@ -157,8 +157,8 @@ async fn run_target(
 }
 
 /// Reduces the outputs of the workflow that `stage` has run to the outputs that the surrounding workflow sees, as
-/// [`Stage::output_ids`] lists them.
-fn visible_outputs(stage: &Stage, shape: &Shape, output: WorkflowOutput) -> WorkflowOutput {
+/// [`StageDefinition::output_ids`] lists them.
+fn visible_outputs(stage: &StageDefinition, shape: &Shape, output: WorkflowOutput) -> WorkflowOutput {
     let further: Vec<_> = match shape {
         Shape::Parallel { .. } => {
             let is_inline = matches!(stage.runnable, Target::Inline(_));
@@ -176,7 +176,7 @@ fn visible_outputs(stage: &Stage, shape: &Shape, output: WorkflowOutput) -> Work
 /// Executes a stage, with the events of its start and end.
 pub(super) async fn run_with_events(
     context: &StageContext,
-    stage: &Stage,
+    stage: &StageDefinition,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
     context.emit(RunEventType::StageStarted, EventPayload::default());

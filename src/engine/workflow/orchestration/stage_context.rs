@@ -16,7 +16,7 @@ use definitions::workflow::scope::Scope;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::run_outcome::RunFailure;
-use types::step::Tokens;
+use types::step::TokenUsage;
 use uuid::Builder;
 
 /// State that all parts of a run share.
@@ -181,7 +181,7 @@ impl StageContext {
     /// Returns the part for the failure event of `workflow`, which runs here. The part names the failed stage or
     /// branch, unless it already names a stage or branch of the surrounding workflow.
     pub(super) fn failed_at(&self, workflow: &Workflow, failure: &RunFailure) -> Self {
-        let Some(id) = failure.within(&self.path, &workflow.id).map(Arc::from) else { return self.clone() };
+        let Some(id) = failure.path_within(&self.path, &workflow.id).map(Arc::from) else { return self.clone() };
         let mut here = self.clone();
         match &workflow.shape {
             Shape::Parallel { .. } => here.branch_id.get_or_insert(id),
@@ -198,7 +198,7 @@ impl StageContext {
     }
 
     /// Counts the tokens of a model call. Fails if the run has exceeded its limit.
-    pub fn count_tokens(&self, tokens: Tokens) -> Result<(), Failure> {
+    pub fn count_tokens(&self, tokens: TokenUsage) -> Result<(), Failure> {
         self.run.counters.count_tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
     }
 

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use types::step::{StepRecord, Tokens};
+use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
 use utoipa::ToSchema;
 
@@ -61,7 +61,7 @@ pub struct TimelineEntry {
     /// Model that responded first.
     pub model: Option<String>,
     /// Tokens that its model calls have used.
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     /// Number of its model calls.
     pub model_calls: u64,
 }
@@ -91,7 +91,7 @@ impl Notes {
         let started_at = steps.iter().map(|step| step.at.minus(Duration::from_millis(step.ms))).min();
         let ended_at = steps.iter().map(|step| step.at).max();
         let asked = || steps.iter().filter(|step| step.kind == "model");
-        let tokens = asked().filter_map(|step| step.tokens).fold(Tokens::default(), |sum, tokens| Tokens {
+        let tokens = asked().filter_map(|step| step.tokens).fold(TokenUsage::default(), |sum, tokens| TokenUsage {
             prompt: sum.prompt + tokens.prompt,
             completion: sum.completion + tokens.completion,
         });

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use types::duration;
 use types::run_outcome::RunUsage;
-use types::step::Tokens;
+use types::step::TokenUsage;
 
 /// Upper bounds for a run. A limit that the workflow file leaves out has the value of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl UsageCounters {
         if made > most { Err(exceeded("the run made more model calls", most, "max_model_calls")) } else { Ok(()) }
     }
 
-    pub(super) fn count_tokens(&self, tokens: Tokens) -> Result<(), String> {
+    pub(super) fn count_tokens(&self, tokens: TokenUsage) -> Result<(), String> {
         let most = self.limits.max_tokens;
         let now = tokens.prompt + tokens.completion;
         let used = self.tokens.fetch_add(now, Ordering::Relaxed) + now;

@@ -6,11 +6,11 @@
 mod speaker;
 
 use super::agent::AGENT;
-use super::crew::{Crew, Duty, Role};
 use super::figures::Latencies;
 use super::options::StreamOptions;
 use super::report::{Column, Report, Row, rounded};
-use super::site::{Ground, Site};
+use super::test_cluster::{TestCluster, TestNamespace};
+use super::workers::{MemberProfile, Role, Workers};
 use super::{Problem, Progress};
 use anyhow::Context;
 use base::config::{Environment, Model, Settings};
@@ -40,7 +40,7 @@ pub(super) use speaker::MODEL;
 const WORKFLOW: &str = "speak";
 const WRITER: &str = "writer";
 /// Time limit for one turn.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TURN_TIMEOUT: Duration = Duration::from_secs(60);
 
 const COLUMNS: &[Column] = &[
     ("users", "users"),
@@ -65,36 +65,41 @@ pub async fn run(
     env: &Environment,
     progress: &dyn Progress,
 ) -> anyhow::Result<Report> {
-    let site = Site::prepare(&options.site, settings, env, progress).await?;
+    let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let mut rows = Vec::new();
     for users in &options.users {
         progress.phase(&format!("stream: {users} users"));
-        rows.push(Box::pin(row(&site, options, *users, progress)).await?);
+        rows.push(Box::pin(row(&cluster, options, *users, progress)).await?);
     }
-    Ok(Report { environment: site.conditions.clone(), rows, columns: COLUMNS })
+    Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
 
-async fn row(site: &Site, options: &StreamOptions, users: usize, progress: &dyn Progress) -> anyhow::Result<Row> {
+async fn row(
+    cluster: &TestCluster,
+    options: &StreamOptions,
+    users: usize,
+    progress: &dyn Progress,
+) -> anyhow::Result<Row> {
     let tasks = Tasks::new();
     let speaker = Speaker::start(options, &tasks).await?;
     let model: Model = serde_json::from_value(json!({
         "provider": "openai", "base_url": speaker.base_url, "model": MODEL,
     }))?;
-    let ground = site.ground(|settings| settings.models = [(MODEL.to_owned(), model)].into()).await?;
-    ground.store.put_agent(AgentRecord::from_document(agent(), Timestamp::from_millis(0))?).await?;
-    ground.store.put_agent(AgentRecord::from_document(writer(), Timestamp::from_millis(0))?).await?;
-    ground.store.put_workflow(WorkflowRecord::from_document(workflow(), Timestamp::from_millis(0))?).await?;
-    let base = serve(&ground, &tasks).await?;
-    let duty = Duty { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
-    let crew = Crew::start(&ground, &duty, options.workers, site.dir())?;
+    let namespace = cluster.open_namespace(|settings| settings.models = [(MODEL.to_owned(), model)].into()).await?;
+    namespace.store.put_agent(AgentRecord::from_document(agent(), Timestamp::from_millis(0))?).await?;
+    namespace.store.put_agent(AgentRecord::from_document(writer(), Timestamp::from_millis(0))?).await?;
+    namespace.store.put_workflow(WorkflowRecord::from_document(workflow(), Timestamp::from_millis(0))?).await?;
+    let base = serve(&namespace, &tasks).await?;
+    let profile = MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
+    let workers = Workers::start(&namespace, &profile, options.workers, cluster.dir())?;
     let turns = options.turns.div_ceil(users);
     let direct = together(users, |_| speaker.asked_directly(turns)).await?;
-    let bench = Bench { ground: &ground, speaker: &speaker, base: &base, turns };
+    let bench = StreamBench { namespace: &namespace, speaker: &speaker, base: &base, turns };
     let told = together(users, |user| bench.user(user, progress)).await?;
     let row = figures(options, users, (&direct.concat(), &told.concat()))?;
-    crew.end().await;
+    workers.end().await;
     tasks.shutdown(Duration::from_secs(1)).await;
-    ground.close().await?;
+    namespace.close().await?;
     Ok(row)
 }
 
@@ -121,11 +126,11 @@ fn workflow() -> serde_json::Value {
 }
 
 /// Starts a gateway in this process. Returns its base URL.
-async fn serve(ground: &Ground, tasks: &Tasks) -> anyhow::Result<String> {
+async fn serve(namespace: &TestNamespace, tasks: &Tasks) -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let base = format!("http://{}", listener.local_addr()?);
-    let settings = Arc::new(ground.settings.clone());
-    let state = GatewayState::new(Arc::clone(&ground.queue), Arc::clone(&ground.store), settings);
+    let settings = Arc::new(namespace.settings.clone());
+    let state = GatewayState::new(Arc::clone(&namespace.queue), Arc::clone(&namespace.store), settings);
     let stop = tasks.stop_token();
     tasks.spawn("gateway", OnPanic::Log, async move {
         let _ = gateway::serve(listener, state, stop).await;
@@ -135,28 +140,28 @@ async fn serve(ground: &Ground, tasks: &Tasks) -> anyhow::Result<String> {
 
 /// Delays until a turn's first chunk arrived at a reader, counted from the model request.
 #[derive(Clone, Copy)]
-struct Told {
+struct StreamTimes {
     queue: Duration,
     sse: Duration,
     /// From the message's publication to the reader of server-sent events.
     message: Duration,
 }
 
-struct Bench<'a> {
-    ground: &'a Ground,
+struct StreamBench<'a> {
+    namespace: &'a TestNamespace,
     speaker: &'a Speaker,
     base: &'a str,
     turns: usize,
 }
 
-impl Bench<'_> {
+impl StreamBench<'_> {
     /// Simulates one user, who writes again when the whole text has arrived.
-    async fn user(&self, user: usize, progress: &dyn Progress) -> anyhow::Result<Vec<Told>> {
+    async fn user(&self, user: usize, progress: &dyn Progress) -> anyhow::Result<Vec<StreamTimes>> {
         let session_id = format!("u{user}");
         // The first turn creates the session that the readers follow, and opens the connections.
         self.publish(&session_id, "begin").await?;
         let mut queue =
-            self.ground.queue.events(&session_id, From::After(0)).await?.map_err(anyhow::Error::from).boxed();
+            self.namespace.queue.events(&session_id, From::After(0)).await?.map_err(anyhow::Error::from).boxed();
         first(&mut queue, "begin").await?;
         end(&mut queue, "begin").await?;
         let mut sse = self.follow(&session_id).await?;
@@ -167,7 +172,7 @@ impl Bench<'_> {
             self.publish(&session_id, &turn_id).await?;
             let (at_queue, at_sse) = tokio::try_join!(first(&mut queue, &turn_id), first(&mut sse, &turn_id))?;
             let asked = self.speaker.asked(&format!("{session_id}/{turn_id}/")).context("the model got no request")?;
-            found.push(Told {
+            found.push(StreamTimes {
                 queue: at_queue.saturating_duration_since(asked),
                 sse: at_sse.saturating_duration_since(asked),
                 message: at_sse.saturating_duration_since(published),
@@ -186,7 +191,7 @@ impl Bench<'_> {
             job_id: Some(job_id.to_owned()),
             ..NewMessage::default()
         };
-        submit(self.ground.queue.as_ref(), self.ground.store.as_ref(), message)
+        submit(self.namespace.queue.as_ref(), self.namespace.store.as_ref(), message)
             .await
             .map_err(|refused| anyhow::anyhow!("{refused}"))?;
         Ok(())
@@ -221,7 +226,7 @@ async fn end(events: &mut Events, turn_id: &str) -> anyhow::Result<()> {
 }
 
 async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bool) -> anyhow::Result<Instant> {
-    let found = tokio::time::timeout(PATIENCE, async {
+    let found = tokio::time::timeout(TURN_TIMEOUT, async {
         loop {
             let event = events.next().await.context("the event stream has ended")??;
             let at = Instant::now();
@@ -235,11 +240,15 @@ async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bo
     });
     let hint = "is the machine too slow? try fewer --users";
     found.await.map_err(|_| {
-        Problem::new(format!("turn {turn_id} has sent no complete text within {}", format(PATIENCE)), hint)
+        Problem::new(format!("turn {turn_id} has sent no complete text within {}", format(TURN_TIMEOUT)), hint)
     })?
 }
 
-fn figures(options: &StreamOptions, users: usize, (direct, told): (&[Duration], &[Told])) -> anyhow::Result<Row> {
+fn figures(
+    options: &StreamOptions,
+    users: usize,
+    (direct, told): (&[Duration], &[StreamTimes]),
+) -> anyhow::Result<Row> {
     let of = |durations: &mut dyn Iterator<Item = Duration>| {
         let mut latencies = Latencies::new()?;
         durations.for_each(|duration| latencies.record(duration));
@@ -250,7 +259,7 @@ fn figures(options: &StreamOptions, users: usize, (direct, told): (&[Duration], 
     let sse = of(&mut told.iter().map(|told| told.sse))?;
     let message = of(&mut told.iter().map(|told| told.message))?;
     let asked = json!({
-        "bench": "stream", "backend": options.site.backend, "users": users, "turns": told.len(), "workers": options.workers,
+        "bench": "stream", "backend": options.target.backend, "users": users, "turns": told.len(), "workers": options.workers,
         "first_token": format(options.first_token), "token_pause": format(options.token_pause), "tokens": options.tokens,
     });
     let mut row = asked.as_object().cloned().unwrap_or_default();

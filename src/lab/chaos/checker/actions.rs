@@ -3,8 +3,8 @@
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
 use crate::chaos::agents::TIMERS;
-use crate::chaos::facts::Call;
-use crate::chaos::talk;
+use crate::chaos::conversations;
+use crate::chaos::evidence::ActionCall;
 use std::collections::{BTreeMap, BTreeSet};
 use types::job::JobBody;
 use types::turn::Outcome;
@@ -12,14 +12,14 @@ use types::turn::Outcome;
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let mut due = BTreeMap::new();
     for turn in &case.turns {
-        for (target, tag) in talk::actions(&turn.lines()) {
+        for (target, tag) in conversations::actions(&turn.lines()) {
             due.insert((Some(target.as_str()), tag.to_owned()), turn);
         }
         if follows_up(turn) {
             due.insert((None, turn.turn_id.to_owned()), turn);
         }
     }
-    let mut done: BTreeMap<_, Vec<&Call>> = BTreeMap::new();
+    let mut done: BTreeMap<_, Vec<&ActionCall>> = BTreeMap::new();
     for call in &case.calls {
         let action = match &call.asked {
             Some((target, tag)) => (Some(target.as_str()), tag.clone()),
@@ -49,7 +49,12 @@ fn follows_up(turn: &Turn<'_>) -> bool {
     matches!(turn.of, Of::Timer) && *name == TIMERS[1].0 && !turn.is(Outcome::Noop)
 }
 
-fn under_one_key(turn: &Turn<'_>, action: &(Option<&'static str>, String), calls: &[&Call], found: &mut Found<'_>) {
+fn under_one_key(
+    turn: &Turn<'_>,
+    action: &(Option<&'static str>, String),
+    calls: &[&ActionCall],
+    found: &mut Found<'_>,
+) {
     let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
     let receipts: BTreeSet<&str> = calls.iter().filter_map(|call| call.receipt.as_deref()).collect();
     if keys.len() > 1 || receipts.len() > 1 {

@@ -1,8 +1,8 @@
 //! The facts of one session, and the turns that follow from them.
 
 use crate::chaos::agents::Manner;
-use crate::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
-use crate::chaos::talk::Line;
+use crate::chaos::conversations::ScriptMessage;
+use crate::chaos::evidence::{ActionCall, Letter, RunEvidence, SeenStatus, SentInvalidJob, SentMessage};
 use std::collections::{BTreeMap, HashMap};
 use types::event::Reply;
 use types::job::JobBody;
@@ -14,14 +14,14 @@ use types::turn::{Outcome, TurnRecord};
 pub(super) struct Case<'a> {
     pub(super) session_id: &'a str,
     /// In the order of publication.
-    pub(super) sent: Vec<&'a Sent>,
-    pub(super) bad: Vec<&'a SentBad>,
+    pub(super) sent: Vec<&'a SentMessage>,
+    pub(super) bad: Vec<&'a SentInvalidJob>,
     pub(super) session: Option<&'a Session>,
     pub(super) records: HashMap<&'a str, &'a TurnRecord>,
     pub(super) replies: Vec<&'a Reply>,
     pub(super) statuses: Vec<&'a SeenStatus>,
     pub(super) letters: Vec<&'a Letter>,
-    pub(super) calls: Vec<&'a Call>,
+    pub(super) calls: Vec<&'a ActionCall>,
     /// In the order of the lane.
     pub(super) turns: Vec<Turn<'a>>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Turn<'a> {
 /// The origin of a turn.
 pub(super) enum Of<'a> {
     /// A user's messages; more than one if they were merged.
-    User(Vec<&'a Sent>),
+    User(Vec<&'a SentMessage>),
     /// A timer.
     Timer,
     /// Unknown: neither a message nor a timer of the run.
@@ -45,23 +45,23 @@ pub(super) enum Of<'a> {
 
 impl<'a> Case<'a> {
     /// Groups the facts by session.
-    pub(super) fn of(facts: &'a Facts) -> impl Iterator<Item = Self> {
+    pub(super) fn from_evidence(evidence: &'a RunEvidence) -> impl Iterator<Item = Self> {
         let mut cases: BTreeMap<&str, Self> = BTreeMap::new();
         let mut case = |session_id: &'a str, take: &mut dyn FnMut(&mut Self)| {
             take(cases.entry(session_id).or_insert_with(|| Self { session_id, ..Self::default() }));
         };
-        facts.sent.iter().for_each(|sent| case(&sent.session_id, &mut |case| case.sent.push(sent)));
-        facts.bad.iter().for_each(|bad| case(&bad.session_id, &mut |case| case.bad.push(bad)));
-        facts.sessions.iter().for_each(|found| case(&found.session_id, &mut |case| case.session = Some(found)));
-        for record in &facts.turns {
+        evidence.sent.iter().for_each(|sent| case(&sent.session_id, &mut |case| case.sent.push(sent)));
+        evidence.bad.iter().for_each(|bad| case(&bad.session_id, &mut |case| case.bad.push(bad)));
+        evidence.sessions.iter().for_each(|found| case(&found.session_id, &mut |case| case.session = Some(found)));
+        for record in &evidence.turns {
             case(&record.session_id, &mut |case| {
                 case.records.insert(&record.turn_id, record);
             });
         }
-        facts.replies.iter().for_each(|reply| case(&reply.session_id, &mut |case| case.replies.push(reply)));
-        facts.statuses.iter().for_each(|seen| case(&seen.event.session_id, &mut |case| case.statuses.push(seen)));
-        facts.letters.iter().for_each(|letter| case(&letter.session_id, &mut |case| case.letters.push(letter)));
-        facts.calls.iter().for_each(|call| case(call.turn().0, &mut |case| case.calls.push(call)));
+        evidence.replies.iter().for_each(|reply| case(&reply.session_id, &mut |case| case.replies.push(reply)));
+        evidence.statuses.iter().for_each(|seen| case(&seen.event.session_id, &mut |case| case.statuses.push(seen)));
+        evidence.letters.iter().for_each(|letter| case(&letter.session_id, &mut |case| case.letters.push(letter)));
+        evidence.calls.iter().for_each(|call| case(call.turn().0, &mut |case| case.calls.push(call)));
         cases.into_values().map(|mut case| {
             case.turns = case.turns_of_lane();
             case
@@ -110,7 +110,7 @@ impl<'a> Case<'a> {
 
 impl<'a> Turn<'a> {
     /// The user's messages of this turn.
-    pub(super) fn sent(&self) -> &[&'a Sent] {
+    pub(super) fn sent(&self) -> &[&'a SentMessage] {
         match &self.of {
             Of::User(sent) => sent,
             Of::Timer | Of::Nobody => &[],
@@ -121,8 +121,8 @@ impl<'a> Turn<'a> {
         matches!(self.of, Of::User(_))
     }
 
-    pub(super) fn lines(&self) -> Vec<Line> {
-        self.sent().iter().filter_map(|sent| Line::parse(&sent.text)).collect()
+    pub(super) fn lines(&self) -> Vec<ScriptMessage> {
+        self.sent().iter().filter_map(|sent| ScriptMessage::parse(&sent.text)).collect()
     }
 
     pub(super) fn is(&self, outcome: Outcome) -> bool {

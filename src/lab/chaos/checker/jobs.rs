@@ -3,7 +3,7 @@
 use super::case::{Case, Of};
 use super::{Found, Promise};
 use crate::chaos::agents::Manner;
-use crate::chaos::facts::{Sent, SentBad};
+use crate::chaos::evidence::{SentInvalidJob, SentMessage};
 use std::collections::HashSet;
 use types::cause::Cause;
 use types::turn::Outcome;
@@ -22,7 +22,7 @@ pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     written_once(case, found);
 }
 
-fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
+fn handled_once(case: &Case<'_>, sent: &SentMessage, found: &mut Found<'_>) {
     let job_id = &sent.job_id;
     let handled = case.lane().iter().filter(|handled| *handled == job_id).count();
     let letters: Vec<Cause> = case
@@ -53,7 +53,7 @@ fn handled_once(case: &Case<'_>, sent: &Sent, found: &mut Found<'_>) {
     found.counts().given_up += u64::from(given_up);
 }
 
-fn given_up_once(case: &Case<'_>, bad: &SentBad, found: &mut Found<'_>) {
+fn given_up_once(case: &Case<'_>, bad: &SentInvalidJob, found: &mut Found<'_>) {
     let letters: Vec<Cause> =
         case.letters.iter().filter(|letter| letter.payload == bad.payload).map(|letter| letter.cause).collect();
     if letters.is_empty() && bad.accepted {

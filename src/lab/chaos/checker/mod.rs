@@ -14,7 +14,7 @@ mod statuses;
 mod tests;
 mod timers;
 
-use super::facts::Facts;
+use super::evidence::RunEvidence;
 use case::Case;
 use serde::Serialize;
 use std::time::Duration;
@@ -99,9 +99,9 @@ pub struct Counts {
 }
 
 /// Checks all promises. Sorts the violations by promise and session.
-pub(super) fn check(facts: &Facts) -> Findings {
+pub(super) fn check(evidence: &RunEvidence) -> Findings {
     let mut findings = Findings::default();
-    for case in Case::of(facts) {
+    for case in Case::from_evidence(evidence) {
         let mut found = Found { findings: &mut findings, session_id: case.session_id };
         found.findings.counts.sessions += u64::from(case.session.is_some());
         jobs::check(&case, &mut found);
@@ -112,10 +112,10 @@ pub(super) fn check(facts: &Facts) -> Findings {
         lanes::check(&case, &mut found);
     }
     let mut found = Found { findings: &mut findings, session_id: "" };
-    if facts.jobs_left > 0 {
-        found.broken(Promise::Lanes, format!("{} jobs remain in the stream", facts.jobs_left));
+    if evidence.jobs_left > 0 {
+        found.broken(Promise::Lanes, format!("{} jobs remain in the stream", evidence.jobs_left));
     }
-    for trouble in &facts.troubles {
+    for trouble in &evidence.troubles {
         found.broken(Promise::Processes, trouble.clone());
     }
     findings.violations.sort_by(|a, b| (a.promise, &a.session_id).cmp(&(b.promise, &b.session_id)));

@@ -3,7 +3,7 @@
 use super::case::{Case, Of, Turn};
 use super::{Found, Promise};
 use crate::chaos::agents::NUDGE;
-use crate::chaos::talk::{self, GREETING, Line, Verb};
+use crate::chaos::conversations::{self, GREETING, ScriptMessage, Verb};
 use std::collections::HashMap;
 use types::event::{Reply, ReplyKind};
 use types::session::Role;
@@ -90,7 +90,7 @@ fn as_expected(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
 /// A reply's text without the number of the model call that wrote it. The history must have the number, too: see
 /// [`as_recorded`].
 fn said_by_all(reply: &Reply) -> &str {
-    if reply.kind == ReplyKind::Response { talk::plain(&reply.text) } else { &reply.text }
+    if reply.kind == ReplyKind::Response { conversations::plain(&reply.text) } else { &reply.text }
 }
 
 /// The reply that a turn must publish in addition to the greeting.
@@ -98,9 +98,11 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
     match turn.of {
         Of::User(_) => {
             let lines = turn.lines();
-            let receipts: Vec<String> =
-                talk::actions(&lines).into_iter().map(|action| receipt(case, action).unwrap_or_default()).collect();
-            talk::answer(&lines, &receipts).map(|text| (ReplyKind::Response, text))
+            let receipts: Vec<String> = conversations::actions(&lines)
+                .into_iter()
+                .map(|action| receipt(case, action).unwrap_or_default())
+                .collect();
+            conversations::answer(&lines, &receipts).map(|text| (ReplyKind::Response, text))
         }
         // Only the first of the two timers sends a message.
         Of::Timer if turn.is(Outcome::Answered) => Some((ReplyKind::Timer, NUDGE.to_owned())),
@@ -109,8 +111,8 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
 }
 
 /// The receipt that the API returned for an action.
-fn receipt(case: &Case<'_>, (target, tag): (talk::Target, &str)) -> Option<String> {
-    let is_of = |asked: &(talk::Target, String)| asked.0 == target && asked.1 == tag;
+fn receipt(case: &Case<'_>, (target, tag): (conversations::Target, &str)) -> Option<String> {
+    let is_of = |asked: &(conversations::Target, String)| asked.0 == target && asked.1 == tag;
     case.calls.iter().filter(|call| call.asked.as_ref().is_some_and(is_of)).find_map(|call| call.receipt.clone())
 }
 
@@ -145,7 +147,8 @@ fn as_recorded(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
 /// Checks the effects of the silent actions on the session: profile and closing.
 fn state(case: &Case<'_>, found: &mut Found<'_>) {
     let Some(session) = case.session else { return };
-    let lines: Vec<Line> = case.turns.iter().filter(|turn| !turn.is_given_up()).flat_map(Turn::lines).collect();
+    let lines: Vec<ScriptMessage> =
+        case.turns.iter().filter(|turn| !turn.is_given_up()).flat_map(Turn::lines).collect();
     let noted = lines.iter().rev().find(|line| line.verb == Verb::Note).map(|line| line.tag.as_str());
     let profile = session.profile.get("note").and_then(|note| note.as_str());
     if noted != profile {

@@ -45,7 +45,7 @@ fn no_timers(case: &Case<'_>, found: &mut Found<'_>) {
 
 /// True if the turn arms timers. A turn that closes the conversation or was dead-lettered arms none.
 fn arms(turn: &Turn<'_>) -> bool {
-    let closes = turn.lines().iter().any(|line| line.verb == crate::chaos::talk::Verb::Bye);
+    let closes = turn.lines().iter().any(|line| line.verb == crate::chaos::conversations::Verb::Bye);
     !closes && (turn.is(Outcome::Answered) || turn.is(Outcome::Silent))
 }
 

@@ -62,13 +62,13 @@ pub(super) enum Whom {
     AllWorkers,
     Scheduler,
     Gateway,
-    Nats(Member),
-    Mongodb(Member),
+    Nats(MemberChoice),
+    Mongodb(MemberChoice),
 }
 
 /// A choice among the servers of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Member {
+pub(super) enum MemberChoice {
     Leader,
     Follower,
     Any,
@@ -152,14 +152,16 @@ impl Fault {
             Self::WorkersKill | Self::WorkersRolling => Whom::AllWorkers,
             Self::SchedulerKill | Self::SchedulerPause => Whom::Scheduler,
             Self::GatewayKill => Whom::Gateway,
-            Self::NatsRestart | Self::NatsKill | Self::NatsPause | Self::NatsStepDown => Whom::Nats(Member::Leader),
-            Self::NatsFollowerKill | Self::NatsFollowerPause => Whom::Nats(Member::Follower),
-            Self::NatsCutOff => Whom::Nats(Member::Any),
-            Self::NatsRolling => Whom::Nats(Member::All),
-            Self::MongodbStepDown | Self::MongodbKill | Self::MongodbPause => Whom::Mongodb(Member::Leader),
-            Self::MongodbSecondaryKill | Self::MongodbSecondaryPause => Whom::Mongodb(Member::Follower),
-            Self::MongodbCutOff => Whom::Mongodb(Member::Any),
-            Self::MongodbRolling => Whom::Mongodb(Member::All),
+            Self::NatsRestart | Self::NatsKill | Self::NatsPause | Self::NatsStepDown => {
+                Whom::Nats(MemberChoice::Leader)
+            }
+            Self::NatsFollowerKill | Self::NatsFollowerPause => Whom::Nats(MemberChoice::Follower),
+            Self::NatsCutOff => Whom::Nats(MemberChoice::Any),
+            Self::NatsRolling => Whom::Nats(MemberChoice::All),
+            Self::MongodbStepDown | Self::MongodbKill | Self::MongodbPause => Whom::Mongodb(MemberChoice::Leader),
+            Self::MongodbSecondaryKill | Self::MongodbSecondaryPause => Whom::Mongodb(MemberChoice::Follower),
+            Self::MongodbCutOff => Whom::Mongodb(MemberChoice::Any),
+            Self::MongodbRolling => Whom::Mongodb(MemberChoice::All),
         }
     }
 

@@ -10,7 +10,7 @@ mod strike;
 
 pub use kind::Fault;
 
-use super::cast::Cast;
+use super::processes::Processes;
 use super::recovery::{Outages, Recovery};
 use super::servers::{Mongo, Nats, Network};
 use base::tasks::{OnPanic, Tasks};
@@ -22,7 +22,7 @@ use tokio::sync::Mutex as Turnstile;
 use tokio::time::{Instant, sleep};
 
 /// Duration of a scene.
-const SCENE: Duration = Duration::from_secs(20);
+const SCENE_DURATION: Duration = Duration::from_secs(20);
 
 /// A fault that was carried out.
 #[derive(Clone, Debug, Serialize)]
@@ -36,8 +36,8 @@ pub struct Happened {
 }
 
 /// All possible victims, and the record of the faults.
-pub(super) struct Stage {
-    pub(super) cast: Cast,
+pub(super) struct FaultContext {
+    pub(super) processes: Processes,
     pub(super) nats: Turnstile<Nats>,
     pub(super) mongo: Turnstile<Mongo>,
     pub(super) recovery: Arc<Recovery>,
@@ -53,16 +53,16 @@ struct Notes {
     troubles: Vec<String>,
 }
 
-impl Stage {
+impl FaultContext {
     pub(super) fn new(
-        cast: Cast,
+        processes: Processes,
         (nats, mongo): (Nats, Mongo),
         replicated: bool,
         recovery: Arc<Recovery>,
         outages: Arc<Outages>,
     ) -> Self {
         let (nats, mongo) = (Turnstile::new(nats), Turnstile::new(mongo));
-        Self { cast, nats, mongo, recovery, outages, replicated, begun: Instant::now(), notes: Mutex::default() }
+        Self { processes, nats, mongo, recovery, outages, replicated, begun: Instant::now(), notes: Mutex::default() }
     }
 
     pub(super) fn happened(&self) -> Vec<Happened> {
@@ -88,7 +88,7 @@ impl Stage {
 
     /// Records every process that has ended unexpectedly, and restarts it.
     pub(super) async fn look_after_all(&self) {
-        for actor in self.cast.all() {
+        for actor in self.processes.all() {
             let mut process = actor.lock().await;
             if let Some(end) = process.ended() {
                 self.trouble(format!("{}: {end}", process.name()));
@@ -97,7 +97,7 @@ impl Stage {
         }
     }
 
-    fn start_again(&self, process: &mut super::process::Process) {
+    fn start_again(&self, process: &mut super::process::ManagedProcess) {
         if let Err(error) = process.start() {
             self.trouble(error.to_string());
         }
@@ -105,7 +105,7 @@ impl Stage {
 }
 
 /// Carries out faults until `end`. Each is a task in `tasks`, which ends when the fault has healed.
-pub(super) async fn run(stage: &Arc<Stage>, seed: u64, among: &[Fault], end: Instant, tasks: &Tasks) {
+pub(super) async fn run(stage: &Arc<FaultContext>, seed: u64, among: &[Fault], end: Instant, tasks: &Tasks) {
     for plan in Plans::new(seed, among, stage.replicated, Network::can_cut()) {
         if Instant::now() + plan.gap > end {
             return;

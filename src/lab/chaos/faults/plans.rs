@@ -1,6 +1,6 @@
 //! The sequence of faults, with times and durations, drawn from the seed alone.
 
-use super::SCENE;
+use super::SCENE_DURATION;
 use super::kind::{Fault, Harm};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -51,7 +51,7 @@ impl Iterator for Plans {
     fn next(&mut self) -> Option<Plan> {
         let gap = Duration::from_millis(self.rng.random_range(300..3_500));
         self.at += gap;
-        let scene = self.at.as_secs() / SCENE.as_secs();
+        let scene = self.at.as_secs() / SCENE_DURATION.as_secs();
         let possible: Vec<(Fault, u32)> =
             Fault::ALL.into_iter().filter(|(fault, _)| self.is_possible(*fault, scene)).collect();
         let (fault, _) = *possible.choose_weighted(&mut self.rng, |(_, weight)| *weight).ok()?;

@@ -1,20 +1,20 @@
 //! Carries out one fault, from its beginning until it has healed.
 
-use super::Stage;
-use super::kind::{Harm, Member, Whom};
+use super::FaultContext;
+use super::kind::{Harm, MemberChoice, Whom};
 use super::plans::Plan;
-use crate::chaos::cast::Actor;
-use crate::chaos::process::Process;
-use crate::chaos::servers::Group;
+use crate::chaos::process::ManagedProcess;
+use crate::chaos::processes::SharedProcess;
+use crate::chaos::servers::ServerGroup;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex as Turnstile, OwnedMutexGuard};
 use tokio::time::{Instant, sleep};
 
 /// Time limit for a worker to finish its turns after SIGTERM.
-const DRAIN: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) async fn strike(stage: &Stage, plan: Plan) {
+pub(super) async fn strike(stage: &FaultContext, plan: Plan) {
     match plan.fault.whom() {
         Whom::Worker => {
             if let Some(worker) = spare_worker(stage, plan.lot) {
@@ -24,13 +24,13 @@ pub(super) async fn strike(stage: &Stage, plan: Plan) {
         Whom::AllWorkers if plan.fault.harm() == Harm::Kill => kill_all_workers(stage, plan).await,
         Whom::AllWorkers => restart_workers(stage, plan).await,
         Whom::Scheduler => {
-            let schedulers = &stage.cast.schedulers;
+            let schedulers = &stage.processes.schedulers;
             if let Some(scheduler) = free(&schedulers[plan.lot % schedulers.len()]) {
                 process(stage, plan, scheduler, false).await;
             }
         }
         Whom::Gateway => {
-            if let Some(gateway) = free(&stage.cast.gateway) {
+            if let Some(gateway) = free(&stage.processes.gateway) {
                 process(stage, plan, gateway, false).await;
             }
         }
@@ -39,15 +39,15 @@ pub(super) async fn strike(stage: &Stage, plan: Plan) {
     }
 }
 
-type Victim = OwnedMutexGuard<Process>;
+type Victim = OwnedMutexGuard<ManagedProcess>;
 
-fn free(actor: &Actor) -> Option<Victim> {
+fn free(actor: &SharedProcess) -> Option<Victim> {
     Arc::clone(actor).try_lock_owned().ok()
 }
 
 /// A worker without a fault. `None` if no other worker could take over its turns.
-fn spare_worker(stage: &Stage, lot: usize) -> Option<Victim> {
-    let workers = &stage.cast.workers;
+fn spare_worker(stage: &FaultContext, lot: usize) -> Option<Victim> {
+    let workers = &stage.processes.workers;
     let mut free: Vec<Victim> = workers.iter().filter_map(free).collect();
     if free.is_empty() || (free.len() == 1 && workers.len() > 1) {
         return None;
@@ -55,7 +55,7 @@ fn spare_worker(stage: &Stage, lot: usize) -> Option<Victim> {
     Some(free.swap_remove(lot % free.len()))
 }
 
-async fn process(stage: &Stage, plan: Plan, mut process: Victim, has_turns: bool) {
+async fn process(stage: &FaultContext, plan: Plan, mut process: Victim, has_turns: bool) {
     if plan.fault.harm() == Harm::Pause {
         process.pause();
         stage.note(plan.fault, process.name());
@@ -71,7 +71,7 @@ async fn process(stage: &Stage, plan: Plan, mut process: Victim, has_turns: bool
     }
 }
 
-async fn kill(stage: &Stage, plan: Plan, process: &mut Process, has_turns: bool) {
+async fn kill(stage: &FaultContext, plan: Plan, process: &mut ManagedProcess, has_turns: bool) {
     let (pid, since) = (process.pid(), Instant::now());
     process.kill().await;
     stage.note(plan.fault, process.name());
@@ -80,8 +80,8 @@ async fn kill(stage: &Stage, plan: Plan, process: &mut Process, has_turns: bool)
     }
 }
 
-async fn kill_all_workers(stage: &Stage, plan: Plan) {
-    let mut workers: Vec<Victim> = stage.cast.workers.iter().filter_map(free).collect();
+async fn kill_all_workers(stage: &FaultContext, plan: Plan) {
+    let mut workers: Vec<Victim> = stage.processes.workers.iter().filter_map(free).collect();
     for worker in &mut workers {
         kill(stage, plan, worker, true).await;
     }
@@ -91,21 +91,21 @@ async fn kill_all_workers(stage: &Stage, plan: Plan) {
     }
 }
 
-async fn restart_workers(stage: &Stage, plan: Plan) {
-    for worker in &stage.cast.workers {
+async fn restart_workers(stage: &FaultContext, plan: Plan) {
+    for worker in &stage.processes.workers {
         let Some(mut worker) = free(worker) else { continue };
         stage.note(plan.fault, worker.name());
-        worker.terminate(DRAIN).await;
+        worker.terminate(DRAIN_TIMEOUT).await;
         stage.start_again(&mut worker);
     }
 }
 
 /// Hits a server of a group, unless the group already suffers from another fault.
-async fn group<G: Group>(stage: &Stage, plan: Plan, group: &Turnstile<G>, whom: Member) {
+async fn group<G: ServerGroup>(stage: &FaultContext, plan: Plan, group: &Turnstile<G>, whom: MemberChoice) {
     let Ok(mut group) = group.try_lock() else { return };
     let Ok(leader) = group.leader(plan.lot).await else { return };
-    let outage = stage.outages.begin();
-    if whom == Member::All {
+    let outage = stage.outages.start();
+    if whom == MemberChoice::All {
         rolling(stage, plan, &mut *group).await;
     } else if let Some(victim) = victim(whom, leader, group.members().count(), plan.lot) {
         one(stage, plan, &mut *group, victim, leader).await;
@@ -117,18 +117,18 @@ async fn group<G: Group>(stage: &Stage, plan: Plan, group: &Turnstile<G>, whom: 
     drop(outage);
 }
 
-fn victim(whom: Member, leader: usize, count: usize, lot: usize) -> Option<usize> {
+fn victim(whom: MemberChoice, leader: usize, count: usize, lot: usize) -> Option<usize> {
     let follower = || (count > 1).then(|| (leader + 1 + lot / 2 % (count - 1)) % count);
     match whom {
-        Member::Leader => Some(leader),
-        Member::Follower => follower(),
-        Member::Any if lot.is_multiple_of(2) => Some(leader),
-        Member::Any => follower(),
-        Member::All => None,
+        MemberChoice::Leader => Some(leader),
+        MemberChoice::Follower => follower(),
+        MemberChoice::Any if lot.is_multiple_of(2) => Some(leader),
+        MemberChoice::Any => follower(),
+        MemberChoice::All => None,
     }
 }
 
-async fn one<G: Group>(stage: &Stage, plan: Plan, group: &mut G, victim: usize, leader: usize) {
+async fn one<G: ServerGroup>(stage: &FaultContext, plan: Plan, group: &mut G, victim: usize, leader: usize) {
     let back = Instant::now() + plan.lasts;
     let leads = if victim == leader && group.members().count() > 1 { " (leads)" } else { "" };
     stage.note(plan.fault, format!("{}{leads}", group.members().name(victim)));
@@ -145,7 +145,7 @@ async fn one<G: Group>(stage: &Stage, plan: Plan, group: &mut G, victim: usize, 
     }
 }
 
-async fn rolling<G: Group>(stage: &Stage, plan: Plan, group: &mut G) {
+async fn rolling<G: ServerGroup>(stage: &FaultContext, plan: Plan, group: &mut G) {
     for member in 0..group.members().count() {
         stage.note(plan.fault, group.members().name(member));
         group.members().stop(member).await;

@@ -2,16 +2,16 @@
 
 use super::network::Network;
 use crate::chaos::error::ChaosError;
-use crate::chaos::process::Process;
+use crate::chaos::process::ManagedProcess;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit for a server to stop after SIGTERM.
-const ORDERLY: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// One server.
 pub(super) struct Member {
-    pub(super) process: Process,
+    pub(super) process: ManagedProcess,
     /// Port for clients.
     pub(super) port: u16,
 }
@@ -41,7 +41,7 @@ impl Members {
     /// Sends SIGTERM, and SIGKILL after a time limit.
     pub(in crate::chaos) async fn stop(&mut self, member: usize) {
         if let Some(member) = self.all.get_mut(member) {
-            member.process.terminate(ORDERLY).await;
+            member.process.terminate(STOP_TIMEOUT).await;
         }
     }
 
@@ -74,7 +74,7 @@ impl Members {
 }
 
 /// Operations that the faults need from a group of servers.
-pub(in crate::chaos) trait Group: Send {
+pub(in crate::chaos) trait ServerGroup: Send {
     fn members(&mut self) -> &mut Members;
 
     /// Waits for a leader and returns its index. `lot` picks one if the group has several leaders, such as one for each

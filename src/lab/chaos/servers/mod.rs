@@ -7,7 +7,7 @@ mod monitors;
 mod nats;
 mod network;
 
-pub(super) use members::Group;
+pub(super) use members::ServerGroup;
 pub(super) use mongo::Mongo;
 pub(super) use nats::Nats;
 pub(super) use network::Network;

@@ -1,9 +1,9 @@
 //! The MongoDB replica set of a run.
 
-use super::members::{Group, Member, Members};
+use super::members::{Member, Members, ServerGroup};
 use super::network::Network;
+use crate::chaos::environment::RunEnvironment;
 use crate::chaos::error::{self, ChaosError};
-use crate::chaos::ground::Ground;
 use crate::chaos::process::free_port;
 use base::tasks::Tasks;
 use bson::{Document, doc};
@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for the election of a primary, and for the members to catch up with it.
-const ELECTION: Duration = Duration::from_secs(60);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for a command.
-const ANSWER: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The replica set, with a client for the run's own commands.
 pub(in crate::chaos) struct Mongo {
@@ -30,7 +30,7 @@ pub(in crate::chaos) struct Mongo {
 impl Mongo {
     /// Starts `count` members and waits for a primary. With `cuttable`, all connections go through proxies.
     pub(in crate::chaos) async fn start(
-        ground: &Ground,
+        environment: &RunEnvironment,
         program: &Path,
         count: usize,
         cuttable: bool,
@@ -39,7 +39,7 @@ impl Mongo {
         let network = cuttable.then(|| Network::new(count, tasks));
         let (mut all, mut hosts) = (Vec::new(), Vec::new());
         for place in 0..count {
-            let member = member(ground, program, place + 1)?;
+            let member = member(environment, program, place + 1)?;
             let port = match &network {
                 Some(network) => network.listen(place, member.port).await?,
                 None => member.port,
@@ -71,7 +71,7 @@ impl Mongo {
 
     async fn ask(&self, command: Document) -> Result<Document, String> {
         // A paused primary does not respond, but its connections stay open.
-        match timeout(ANSWER, self.client.database("admin").run_command(command).into_future()).await {
+        match timeout(RESPONSE_TIMEOUT, self.client.database("admin").run_command(command).into_future()).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
             Err(_) => Err("timed out".to_owned()),
         }
@@ -86,13 +86,13 @@ impl Mongo {
     }
 }
 
-impl Group for Mongo {
+impl ServerGroup for Mongo {
     fn members(&mut self) -> &mut Members {
         &mut self.members
     }
 
     async fn leader(&self, _lot: usize) -> Result<usize, ChaosError> {
-        let (deadline, mut problem) = (Instant::now() + ELECTION, String::new());
+        let (deadline, mut problem) = (Instant::now() + ELECTION_TIMEOUT, String::new());
         while Instant::now() < deadline {
             match self.ask(doc! {"hello": 1}).await {
                 Ok(hello) => match self.primary_of(&hello) {
@@ -113,7 +113,7 @@ impl Group for Mongo {
     }
 
     async fn is_whole(&mut self) -> Result<(), ChaosError> {
-        let (deadline, mut problem) = (Instant::now() + ELECTION, String::new());
+        let (deadline, mut problem) = (Instant::now() + ELECTION_TIMEOUT, String::new());
         while Instant::now() < deadline {
             match self.ask(doc! {"replSetGetStatus": 1}).await {
                 Ok(status) if is_whole(&status) => return Ok(()),
@@ -142,9 +142,9 @@ fn states(status: &Document) -> String {
     members_of(status).map(|member| member.get_str("stateStr").unwrap_or("?")).collect::<Vec<_>>().join(", ")
 }
 
-fn member(ground: &Ground, program: &Path, number: usize) -> Result<Member, ChaosError> {
+fn member(environment: &RunEnvironment, program: &Path, number: usize) -> Result<Member, ChaosError> {
     let (name, port) = (format!("mongod-{number}"), free_port()?);
-    let path = ground.path().join(&name);
+    let path = environment.path().join(&name);
     std::fs::create_dir(&path).map_err(error::file(&path))?;
     // By default a primary waits 15 seconds for its clients before it shuts down.
     let args = format!(
@@ -154,7 +154,7 @@ fn member(ground: &Ground, program: &Path, number: usize) -> Result<Member, Chao
     );
     let mut args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
     args.push(path.display().to_string());
-    Ok(Member { process: ground.process(name, program, args), port })
+    Ok(Member { process: environment.process(name, program, args), port })
 }
 
 fn uri(hosts: &[String]) -> String {

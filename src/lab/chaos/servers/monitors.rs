@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time limit for a request.
-const ANSWER: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Monitoring ports in the order of the servers, and an HTTP client.
 pub(super) struct Monitors {
@@ -20,7 +20,7 @@ type Streams = BTreeMap<String, (u64, u64)>;
 
 impl Monitors {
     pub(super) fn new(ports: Vec<u16>) -> Result<Self, ChaosError> {
-        let client = http_client::builder().no_proxy().timeout(ANSWER).build();
+        let client = http_client::builder().no_proxy().timeout(RESPONSE_TIMEOUT).build();
         let client = client.map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
         Ok(Self { ports, client })
     }

@@ -1,11 +1,11 @@
 //! The NATS servers of a run: one server that syncs before it acknowledges, or a cluster in which every server has
 //! every stream.
 
-use super::members::{Group, Member, Members};
+use super::members::{Member, Members, ServerGroup};
 use super::monitors::Monitors;
 use super::network::Network;
+use crate::chaos::environment::RunEnvironment;
 use crate::chaos::error::{self, ChaosError};
-use crate::chaos::ground::Ground;
 use crate::chaos::process::free_port;
 use async_nats::jetstream::{self, Context};
 use base::tasks::Tasks;
@@ -14,15 +14,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time limit for the election of a leader.
-const ELECTION: Duration = Duration::from_secs(60);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limits: for a server to become healthy, and for all servers to have the same messages when nothing is
 /// published.
-const HEALING: Duration = Duration::from_secs(30);
-const AGREEMENT: Duration = Duration::from_secs(15);
+const HEALING_TIMEOUT: Duration = Duration::from_secs(30);
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Number of restarts of lagging servers before the run fails.
-const MENDS: usize = 3;
+const MAX_MENDS: usize = 3;
 /// Time limit for a request.
-const ANSWER: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 // Names of streams and consumer in the default namespace.
 const JOBS: &str = "TW_JOBS";
 const OUT: &str = "TW_OUT";
@@ -47,7 +47,7 @@ struct Ports {
 impl Nats {
     /// Starts `count` servers and waits until all are healthy.
     pub(in crate::chaos) async fn start(
-        ground: &Ground,
+        environment: &RunEnvironment,
         program: &Path,
         count: usize,
         tasks: &Tasks,
@@ -65,10 +65,10 @@ impl Nats {
         let mut all = Vec::new();
         for place in 0..count {
             let name = if count == 1 { "nats".to_owned() } else { format!("nats-{}", place + 1) };
-            let config = ground.path().join(format!("{name}.conf"));
-            let text = configuration(&ports, place, &name, &ground.path().join(&name));
+            let config = environment.path().join(format!("{name}.conf"));
+            let text = configuration(&ports, place, &name, &environment.path().join(&name));
             std::fs::write(&config, text).map_err(error::file(&config))?;
-            let process = ground.process(name, program, vec!["-c".into(), config.display().to_string()]);
+            let process = environment.process(name, program, vec!["-c".into(), config.display().to_string()]);
             all.push(Member { process, port: ports[place].clients });
         }
         let members = Members { all, network };
@@ -89,7 +89,7 @@ impl Nats {
 
     /// Waits until all servers have the same messages in their streams, because any of them may serve a reader.
     pub(in crate::chaos) async fn agree(&mut self) -> Result<(), ChaosError> {
-        self.mend(AGREEMENT, async |monitors| monitors.disagreeing().await).await
+        self.mend(AGREEMENT_TIMEOUT, async |monitors| monitors.disagreeing().await).await
     }
 
     /// Number of servers that caught up only after a restart.
@@ -108,7 +108,7 @@ impl Nats {
             return Ok(());
         }
         let mut problem = String::new();
-        for restarts in 0..=MENDS {
+        for restarts in 0..=MAX_MENDS {
             let deadline = Instant::now() + limit;
             let member = loop {
                 let Some((member, found)) = amiss(&self.monitors).await else { return Ok(()) };
@@ -118,7 +118,7 @@ impl Nats {
                 }
                 sleep(Duration::from_millis(200)).await;
             };
-            if restarts == MENDS {
+            if restarts == MAX_MENDS {
                 break;
             }
             self.mended += 1;
@@ -132,7 +132,7 @@ impl Nats {
     async fn leader_name(&self, lot: usize) -> Option<String> {
         for member in &self.members.all {
             let asked = async { leader_of(&connected(member).await?, lot).await };
-            if let Ok(Some(name)) = timeout(ANSWER, asked).await {
+            if let Ok(Some(name)) = timeout(RESPONSE_TIMEOUT, asked).await {
                 return Some(name);
             }
         }
@@ -183,7 +183,7 @@ async fn leader_of(context: &Context, lot: usize) -> Option<String> {
     group?.leader
 }
 
-impl Group for Nats {
+impl ServerGroup for Nats {
     fn members(&mut self) -> &mut Members {
         &mut self.members
     }
@@ -192,7 +192,7 @@ impl Group for Nats {
         if self.members.count() == 1 {
             return Ok(0);
         }
-        let deadline = Instant::now() + ELECTION;
+        let deadline = Instant::now() + ELECTION_TIMEOUT;
         while Instant::now() < deadline {
             let name = self.leader_name(lot).await;
             let place = (0..self.members.count()).find(|place| name.as_deref() == Some(self.members.name(*place)));
@@ -201,7 +201,10 @@ impl Group for Nats {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        Err(ChaosError::failed("NATS has no leader", format!("no leader was elected within {} s", ELECTION.as_secs())))
+        Err(ChaosError::failed(
+            "NATS has no leader",
+            format!("no leader was elected within {} s", ELECTION_TIMEOUT.as_secs()),
+        ))
     }
 
     async fn hand_over(&self, lot: usize) {
@@ -214,13 +217,13 @@ impl Group for Nats {
             let asked =
                 async { connected(member).await?.request::<_, _, serde_json::Value>(subject.clone(), &()).await.ok() };
             // If the server refuses, this fault has no effect.
-            if let Ok(Some(_)) = timeout(ANSWER, asked).await {
+            if let Ok(Some(_)) = timeout(RESPONSE_TIMEOUT, asked).await {
                 return;
             }
         }
     }
 
     async fn is_whole(&mut self) -> Result<(), ChaosError> {
-        self.mend(HEALING, async |monitors| monitors.ill().await).await
+        self.mend(HEALING_TIMEOUT, async |monitors| monitors.ill().await).await
     }
 }

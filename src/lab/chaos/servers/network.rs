@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Maximum of bytes that a proxy reads at a time.
-const PIECE: usize = 16 * 1024;
+const CHUNK_BYTES: usize = 16 * 1024;
 
 /// The proxies of one group, and the member that is cut off.
 pub(in crate::chaos) struct Network {
@@ -27,12 +27,12 @@ pub(in crate::chaos) struct Network {
 
 /// A connection to a member. `from` is `None` for a client.
 #[derive(Clone, Copy)]
-struct Way {
+struct Link {
     from: Option<usize>,
     to: usize,
 }
 
-impl Way {
+impl Link {
     fn is_cut(self, cut: Option<usize>) -> bool {
         self.from.is_some() && cut.is_some_and(|member| self.from == Some(member) || self.to == member)
     }
@@ -74,7 +74,7 @@ impl Network {
         let (network, stop) = (Arc::clone(self), self.tasks.stop_token());
         let accept = async move {
             while let Ok((stream, peer)) = listener.accept().await {
-                let way = Way { from: network.member_at(peer.port(), port), to };
+                let way = Link { from: network.member_at(peer.port(), port), to };
                 let (carrier, stop) = (Arc::clone(&network), network.tasks.stop_token());
                 network.tasks.spawn("connection between servers", OnPanic::Log, async move {
                     tokio::select! {
@@ -94,7 +94,7 @@ impl Network {
     }
 
     /// Carries bytes in both directions until one side closes.
-    async fn carry(&self, mut from: TcpStream, target: u16, way: Way) {
+    async fn carry(&self, mut from: TcpStream, target: u16, way: Link) {
         self.passes(way).await;
         let Ok(mut to) = TcpStream::connect(("127.0.0.1", target)).await else { return };
         let _ = (from.set_nodelay(true), to.set_nodelay(true));
@@ -105,8 +105,8 @@ impl Network {
         }
     }
 
-    async fn copy(&self, from: &mut (impl AsyncReadExt + Unpin), to: &mut (impl AsyncWriteExt + Unpin), way: Way) {
-        let mut piece = vec![0; PIECE];
+    async fn copy(&self, from: &mut (impl AsyncReadExt + Unpin), to: &mut (impl AsyncWriteExt + Unpin), way: Link) {
+        let mut piece = vec![0; CHUNK_BYTES];
         while let Ok(read @ 1..) = from.read(&mut piece).await {
             self.passes(way).await;
             if to.write_all(&piece[..read]).await.is_err() {
@@ -117,7 +117,7 @@ impl Network {
     }
 
     /// Waits until this connection is not cut.
-    async fn passes(&self, way: Way) {
+    async fn passes(&self, way: Link) {
         if way.from.is_some() {
             // `self` owns the sender, so the wait can only end with the condition.
             let _ = self.cut.subscribe().wait_for(|cut| !way.is_cut(*cut)).await;

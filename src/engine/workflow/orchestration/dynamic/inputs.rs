@@ -4,7 +4,7 @@
 use super::results::Results;
 use super::review::Review;
 use crate::prompt::{escaped, is_chinese};
-use definitions::workflow::definition::SubAgent;
+use definitions::workflow::definition::SubAgentDefinition;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -23,18 +23,19 @@ impl Tagged {
     }
 }
 
-fn described(agents: &[SubAgent]) -> String {
-    let line = |agent: &SubAgent| format!("- {}: {}", agent.name(), agent.description.trim().replace('\n', " "));
+fn described(agents: &[SubAgentDefinition]) -> String {
+    let line =
+        |agent: &SubAgentDefinition| format!("- {}: {}", agent.name(), agent.description.trim().replace('\n', " "));
     agents.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Input of the plan agent.
-pub(super) fn plan(query: &str, agents: &[SubAgent]) -> String {
+pub(super) fn plan(query: &str, agents: &[SubAgentDefinition]) -> String {
     Tagged::request(query).with("agents", &described(agents)).0
 }
 
 /// Input of the replan agent.
-pub(super) fn replan(query: &str, agents: &[SubAgent], results: &Results, review: &Review) -> String {
+pub(super) fn replan(query: &str, agents: &[SubAgentDefinition], results: &Results, review: &Review) -> String {
     let review = json!(review).to_string();
     Tagged::request(query).with("agents", &described(agents)).with("results", &results.text()).with("review", &review).0
 }

@@ -10,7 +10,7 @@ use crate::journal::StepError;
 use crate::workflow::orchestration::ask::AskOutcome;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::StageContext;
-use definitions::workflow::definition::Dynamic;
+use definitions::workflow::definition::DynamicDefinition;
 use definitions::workflow::node::Node;
 use serde_json::json;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Step {
 
 /// State that the nodes share.
 pub(super) struct DynamicState<'d> {
-    pub(super) dynamic: &'d Dynamic,
+    pub(super) dynamic: &'d DynamicDefinition,
     /// The request, with the user's answers since.
     pub(super) query: String,
     pub(super) results: Results,

@@ -8,7 +8,7 @@ use crate::workflow::orchestration::event::RunEventType;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::{EventPayload, StageContext};
 use crate::workflow::orchestration::{parallel, stage};
-use definitions::workflow::definition::Dynamic;
+use definitions::workflow::definition::DynamicDefinition;
 use definitions::workflow::scope::Scope;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// groups before its own.
 pub(super) async fn run(
     context: &StageContext,
-    dynamic: &Dynamic,
+    dynamic: &DynamicDefinition,
     plan: &[PlanStep],
     earlier: &Results,
 ) -> Result<Results, Failure> {
@@ -35,7 +35,7 @@ pub(super) async fn run(
 /// Executes one step as a branch.
 async fn ask(
     context: StageContext,
-    dynamic: &Dynamic,
+    dynamic: &DynamicDefinition,
     step: &PlanStep,
     earlier: &Results,
 ) -> Result<StepResult, Failure> {

@@ -1,6 +1,6 @@
 //! Order of the nodes of a dynamic workflow, for a restart from a node.
 
-use definitions::workflow::definition::Dynamic;
+use definitions::workflow::definition::DynamicDefinition;
 use definitions::workflow::node::Node;
 
 /// A node in a path, such as `triage[2]`: its id, and the number of its activation if the path has one.
@@ -8,8 +8,8 @@ pub type Place<'p> = (&'p str, Option<u32>);
 
 /// Checks that a run of `dynamic` can restart from a place. `deeper` is true if the path continues below the node.
 /// The error is for people.
-pub fn check(dynamic: &Dynamic, (id, nth): Place<'_>, deeper: bool) -> Result<(), String> {
-    let Some(node) = Node::of(id) else {
+pub fn check(dynamic: &DynamicDefinition, (id, nth): Place<'_>, deeper: bool) -> Result<(), String> {
+    let Some(node) = Node::from_id(id) else {
         let known: Vec<_> = Node::ALL.iter().map(|node| node.id()).collect();
         return Err(format!("a dynamic workflow has no node `{id}`; it has: {}", known.join(", ")));
     };
@@ -26,7 +26,7 @@ pub fn check(dynamic: &Dynamic, (id, nth): Place<'_>, deeper: bool) -> Result<()
 /// True if the node at `place` ends before the node at `from` starts. `clarified` is the number of questions to the
 /// user.
 pub fn comes_before(place: Place<'_>, from: Place<'_>, clarified: u32) -> bool {
-    let position = |(id, nth): Place<'_>| Node::of(id).map(|node| position(node, nth.unwrap_or(1), clarified));
+    let position = |(id, nth): Place<'_>| Node::from_id(id).map(|node| position(node, nth.unwrap_or(1), clarified));
     position(place).zip(position(from)).is_some_and(|(place, from)| place < from)
 }
 

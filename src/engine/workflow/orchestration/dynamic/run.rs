@@ -6,14 +6,14 @@ use crate::workflow::orchestration::event::RunEventType;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::{EventPayload, StageContext};
 use crate::workflow::orchestration::workflow::WorkflowOutput;
-use definitions::workflow::definition::Dynamic;
+use definitions::workflow::definition::DynamicDefinition;
 use definitions::workflow::node::Node;
 use std::collections::HashMap;
 
 /// Executes a dynamic workflow on `query`.
 pub(in crate::workflow) async fn run(
     context: &StageContext,
-    dynamic: &Dynamic,
+    dynamic: &DynamicDefinition,
     query: &str,
 ) -> Result<WorkflowOutput, Failure> {
     let mut state = DynamicState { dynamic, query: query.to_owned(), results: Results::default() };

@@ -7,7 +7,7 @@ use crate::workflow::orchestration::event::{RunEventType, Snapshot};
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::{EventPayload, StageContext};
 use definitions::agent::AgentRecord;
-use definitions::workflow::definition::Role;
+use definitions::workflow::definition::RoleDefinition;
 use std::sync::Arc;
 
 /// Number of corrections that the model may make.
@@ -32,7 +32,7 @@ impl std::fmt::Display for NoValidAnswer {
 }
 
 /// Returns the task agent of `role`, with the role's model if it names one.
-pub(super) fn agent_of_role(context: &StageContext, role: &Role) -> Result<Arc<AgentRecord>, Failure> {
+pub(super) fn agent_of_role(context: &StageContext, role: &RoleDefinition) -> Result<Arc<AgentRecord>, Failure> {
     let Some(agent) = context.run().resolved.agent(&role.agent) else {
         let problem = format!("`{}` is not a task agent; a role needs an agent with a `system_prompt`", role.agent);
         return Err(Failure::fatal(context, problem));
@@ -46,7 +46,7 @@ pub(super) fn agent_of_role(context: &StageContext, role: &Role) -> Result<Arc<A
 /// Asks the agent of `role` about `input`, with the events of its run.
 pub(super) async fn ask<T>(
     context: &StageContext,
-    role: &Role,
+    role: &RoleDefinition,
     schema: ResponseSchema,
     input: &str,
     parse: impl Fn(&str) -> Result<T, String>,
@@ -66,7 +66,7 @@ pub(super) async fn ask<T>(
 
 async fn converse<T>(
     context: &StageContext,
-    role: &Role,
+    role: &RoleDefinition,
     schema: ResponseSchema,
     input: &str,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -6,14 +6,14 @@ use super::structured::agent_of_role;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::task_agent;
-use definitions::workflow::definition::Dynamic;
+use definitions::workflow::definition::DynamicDefinition;
 use std::sync::Arc;
 
 /// Asks the summary agent for the answer to `query`, and appends `note`. Without results the answer is the note
 /// alone, and no model is asked.
 pub(super) async fn write(
     context: &StageContext,
-    dynamic: &Dynamic,
+    dynamic: &DynamicDefinition,
     query: &str,
     results: &Results,
     note: Option<String>,

@@ -7,7 +7,7 @@ use super::review::Review;
 use super::route::{TARGETS, Triage, select_triage_path};
 use super::{inputs, schema};
 use crate::workflow::orchestration::ask::AskOutcome;
-use definitions::workflow::definition::{Dynamic, Shape, WorkflowRecord};
+use definitions::workflow::definition::{DynamicDefinition, Shape, WorkflowRecord};
 use definitions::workflow::node::Node;
 use definitions::workflow::read;
 use serde_json::json;
@@ -29,7 +29,7 @@ fn record() -> WorkflowRecord {
     read::text(Path::new("w.yaml"), yaml).unwrap()
 }
 
-fn of(record: &WorkflowRecord) -> &Dynamic {
+fn of(record: &WorkflowRecord) -> &DynamicDefinition {
     let Shape::Dynamic(dynamic) = &record.workflow.shape else { panic!("{record:?}") };
     dynamic
 }

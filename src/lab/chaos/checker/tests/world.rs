@@ -2,8 +2,8 @@
 
 use crate::chaos::agents::{Manner, NUDGE, TIMERS};
 use crate::chaos::checker::{Promise, check};
-use crate::chaos::facts::{Call, Facts, Letter, SeenStatus, Sent, SentBad};
-use crate::chaos::talk::{self, GREETING, Line, Verb};
+use crate::chaos::conversations::{self, GREETING, ScriptMessage, Verb};
+use crate::chaos::evidence::{ActionCall, Letter, RunEvidence, SeenStatus, SentInvalidJob, SentMessage};
 use serde_json::{Map, json};
 use std::sync::Arc;
 use types::cause::Cause;
@@ -16,7 +16,7 @@ use types::turn::{Outcome, StatusAt, TurnRecord};
 
 /// A faultless session, built turn by turn.
 pub(super) struct World {
-    facts: Facts,
+    evidence: RunEvidence,
     session: Session,
     manner: Manner,
     now: i64,
@@ -25,7 +25,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(session_id: &str, manner: Manner) -> Self {
         let session = Session::new(session_id, Timestamp::from_millis(0));
-        Self { facts: Facts::default(), session, manner, now: 0 }
+        Self { evidence: RunEvidence::default(), session, manner, now: 0 }
     }
 
     fn id(&self) -> String {
@@ -39,9 +39,10 @@ impl World {
 
     /// Adds a turn with one message for each verb. The ids of the messages are `<session>-<n>`.
     pub(super) fn turn(mut self, verbs: &[Verb]) -> Self {
-        let first = self.facts.sent.len();
+        let first = self.evidence.sent.len();
         let tags: Vec<String> = (0..verbs.len()).map(|n| format!("{}-{}", self.id(), first + n)).collect();
-        let lines: Vec<Line> = verbs.iter().zip(&tags).map(|(verb, tag)| Line::new(*verb, tag)).collect();
+        let lines: Vec<ScriptMessage> =
+            verbs.iter().zip(&tags).map(|(verb, tag)| ScriptMessage::new(*verb, tag)).collect();
         let turn_id = tags[0].clone();
         let started_at = self.tick();
         for line in &lines {
@@ -49,7 +50,7 @@ impl World {
             let job_id = line.tag.clone();
             Arc::make_mut(&mut self.session.recent_jobs).push(job_id.clone());
             self.remember(Role::User, &turn_id, &text);
-            self.facts.sent.push(Sent { session_id, job_id, text, manner: self.manner, accepted: true });
+            self.evidence.sent.push(SentMessage { session_id, job_id, text, manner: self.manner, accepted: true });
             match line.verb {
                 Verb::Note => drop(self.session.profile.insert("note".into(), json!(line.tag))),
                 Verb::Bye => self.session.closed_at = Some(started_at),
@@ -60,12 +61,12 @@ impl World {
             self.reply(&turn_id, ReplyKind::Greeting, "greet", GREETING);
         }
         let mut receipts = Vec::new();
-        for (place, (target, tag)) in talk::actions(&lines).into_iter().enumerate() {
+        for (place, (target, tag)) in conversations::actions(&lines).into_iter().enumerate() {
             let receipt = format!("{}-{tag}", target.as_str());
             self.call(format!("{}/{turn_id}/{place}/act", self.id()), Some((target, tag.to_owned())), &receipt);
             receipts.push(receipt);
         }
-        let answer = talk::answer(&lines, &receipts);
+        let answer = conversations::answer(&lines, &receipts);
         let mut statuses = vec![Status::Processing];
         if let Some(text) = &answer {
             statuses.push(Status::Typing);
@@ -80,7 +81,7 @@ impl World {
 
     /// Adds the turn of a timer that the previous user turn armed.
     pub(super) fn timer(mut self, number: usize, outcome: Outcome) -> Self {
-        let armed_by = self.facts.sent.last().unwrap().job_id.clone();
+        let armed_by = self.evidence.sent.last().unwrap().job_id.clone();
         let id = timer_id(&self.id(), &armed_by, number);
         let turn_id = format!("{id}-1");
         self.now += 5_000;
@@ -120,7 +121,7 @@ impl World {
     fn reply(&mut self, turn_id: &str, kind: ReplyKind, key: &str, text: &str) {
         let at = self.tick();
         self.remember(Role::Assistant, turn_id, text);
-        self.facts.replies.push(Reply {
+        self.evidence.replies.push(Reply {
             reply_id: format!("{}/{turn_id}/{key}", self.id()),
             session_id: self.id(),
             agent_id: self.manner.agent_id().into(),
@@ -137,9 +138,9 @@ impl World {
         });
     }
 
-    fn call(&mut self, key: String, asked: Option<(talk::Target, String)>, receipt: &str) {
+    fn call(&mut self, key: String, asked: Option<(conversations::Target, String)>, receipt: &str) {
         let at = self.tick();
-        self.facts.calls.push(Call { key, asked, receipt: Some(receipt.to_owned()), repeated: false, at });
+        self.evidence.calls.push(ActionCall { key, asked, receipt: Some(receipt.to_owned()), repeated: false, at });
     }
 
     fn record(&mut self, turn_id: &str, body: JobBody, started_at: Timestamp, statuses: &[Status], outcome: Outcome) {
@@ -149,11 +150,11 @@ impl World {
             let (session_id, turn_id) = (self.id(), turn_id.to_owned());
             let id = format!("{session_id}/{turn_id}/status/{number}");
             let event = StatusEvent { session_id, turn_id, status: *status, previous, reason: None, at };
-            self.facts.statuses.push(SeenStatus { id, event });
+            self.evidence.statuses.push(SeenStatus { id, event });
             previous = *status;
         }
         self.session.workflow_state.status = previous;
-        self.facts.turns.push(TurnRecord {
+        self.evidence.turns.push(TurnRecord {
             session_id: self.id(),
             turn_id: turn_id.to_owned(),
             job: Job { session_id: self.id(), job_id: turn_id.to_owned(), body },
@@ -170,41 +171,42 @@ impl World {
         });
     }
 
-    pub(super) fn facts(mut self) -> Facts {
-        self.facts.sessions.push(self.session);
-        self.facts
+    pub(super) fn evidence(mut self) -> RunEvidence {
+        self.evidence.sessions.push(self.session);
+        self.evidence
     }
 }
 
 /// A session with plain replies, actions and silent actions.
-pub(super) fn plain() -> Facts {
+pub(super) fn plain() -> RunEvidence {
     World::new("c1", Manner::Plain)
         .turn(&[Verb::Say])
         .turn(&[Verb::OrderEta])
         .turn(&[Verb::Note])
         .turn(&[Verb::Order])
-        .facts()
+        .evidence()
 }
 
-pub(super) fn timed() -> Facts {
+pub(super) fn timed() -> RunEvidence {
     World::new("c2", Manner::Timed)
         .turn(&[Verb::Say])
         .timer(0, Outcome::Answered)
         .turn(&[Verb::Say])
         .timer(0, Outcome::Answered)
         .timer(1, Outcome::Silent)
-        .facts()
+        .evidence()
 }
 
-pub(super) fn merging() -> Facts {
-    World::new("c3", Manner::Merging).turn(&[Verb::Say]).turn(&[Verb::Order, Verb::Say, Verb::Order]).facts()
+pub(super) fn merging() -> RunEvidence {
+    World::new("c3", Manner::Merging).turn(&[Verb::Say]).turn(&[Verb::Order, Verb::Say, Verb::Order]).evidence()
 }
 
 /// The promises that are broken after `change` was applied to a faultless run.
-pub(super) fn broken(mut facts: Facts, change: impl FnOnce(&mut Facts)) -> Vec<Promise> {
-    assert_eq!(check(&facts).violations, [], "the run is faultless before the change");
-    change(&mut facts);
-    let mut promises: Vec<Promise> = check(&facts).violations.into_iter().map(|violation| violation.promise).collect();
+pub(super) fn broken(mut evidence: RunEvidence, change: impl FnOnce(&mut RunEvidence)) -> Vec<Promise> {
+    assert_eq!(check(&evidence).violations, [], "the run is faultless before the change");
+    change(&mut evidence);
+    let mut promises: Vec<Promise> =
+        check(&evidence).violations.into_iter().map(|violation| violation.promise).collect();
     promises.dedup();
     promises
 }
@@ -213,6 +215,6 @@ pub(super) fn letter(job_id: Option<&str>, cause: Cause, payload: &str) -> Lette
     Letter { session_id: "c1".into(), cause, job_id: job_id.map(str::to_owned), payload: payload.into() }
 }
 
-pub(super) fn bad_job(sends: u32) -> SentBad {
-    SentBad { session_id: "c1".into(), payload: "{".into(), cause: Cause::Invalid, accepted: true, sends }
+pub(super) fn bad_job(sends: u32) -> SentInvalidJob {
+    SentInvalidJob { session_id: "c1".into(), payload: "{".into(), cause: Cause::Invalid, accepted: true, sends }
 }

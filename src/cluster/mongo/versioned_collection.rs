@@ -1,0 +1,139 @@
+//! Agents and workflows, with their versions.
+
+use super::document::{damaged, date, free_form, read, unseal};
+use super::{Db, cached};
+use base::tasks::Tasks;
+use bson::{Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use moka::future::Cache;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::store::batcher::Batcher;
+use storage::store::versioned::{Listed, StoredVersion, Versioned};
+use storage::store::{Result, StoreError};
+
+/// The number of cached versions. Versions never change.
+const MAX_CACHED_VERSIONS: u64 = 1_000;
+/// How long a cached current version may be used after it was requested. A change waits as long before it returns, so
+/// that every turn that starts later sees it, in any process. Without the cache a busy worker would read the current
+/// versions for every group of turns, instead of 50 times a second.
+pub const CURRENT_TTL: Duration = Duration::from_millis(20);
+
+/// All agents, or all workflows.
+pub(super) struct VersionedCollection<T> {
+    db: Db,
+    /// Reads the hashes of current versions.
+    hashes: Batcher<String, Option<String>>,
+    /// The last results of [`VersionedCollection::current`], and when they were requested.
+    answers: moka::sync::Cache<String, (Instant, Option<Arc<T>>)>,
+    /// Versions by id and hash.
+    versions: Cache<(String, String), Arc<T>>,
+}
+
+impl<T: Versioned> VersionedCollection<T> {
+    pub(super) fn open(db: &Db, tasks: &Tasks) -> Self {
+        let of = db.clone();
+        let hashes = Batcher::start(tasks, T::CURRENT, 1, move |items| hashes::<T>(of.clone(), items));
+        let answers = moka::sync::Cache::builder().max_capacity(MAX_CACHED_VERSIONS).time_to_live(CURRENT_TTL).build();
+        Self { db: db.clone(), hashes, answers, versions: Cache::new(MAX_CACHED_VERSIONS) }
+    }
+
+    /// Returns the current version, never older than the last [`VersionedCollection::put`] that had returned before
+    /// this call.
+    pub(super) async fn current(&self, id: &str) -> Result<Option<Arc<T>>> {
+        let asked = Instant::now();
+        let fresh = |(then, _): &(Instant, _)| asked.duration_since(*then) < CURRENT_TTL;
+        if let Some((_, current)) = self.answers.get(id).filter(fresh) {
+            return Ok(current);
+        }
+        let current = match self.hashes.submit(id.to_owned()).await? {
+            Some(hash) => self.version(id, &hash).await?,
+            None => None,
+        };
+        self.answers.insert(id.to_owned(), (asked, current.clone()));
+        Ok(current)
+    }
+
+    /// Returns the version with this hash.
+    pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
+        let load = async {
+            let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
+            let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
+            found.map(|raw| revive(&raw)).transpose()
+        };
+        cached(&self.versions, (id, hash), load).await
+    }
+
+    /// Makes a version the current one. Returns false when it already was. Returns only after [`CURRENT_TTL`], when no
+    /// process uses an older version any longer.
+    pub(super) async fn put(&self, record: &T) -> Result<bool> {
+        let changed = self.make_current(record).await?;
+        tokio::time::sleep(CURRENT_TTL).await;
+        Ok(changed)
+    }
+
+    async fn make_current(&self, record: &T) -> Result<bool> {
+        // The version first: a process that reads the hash must find the version's document.
+        self.put_version(record).await?;
+        let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
+        let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
+        // A definition that this version of the program cannot decode is replaced, also by one of the same hash.
+        let known = current.and_then(|raw| revive::<T>(&raw).ok());
+        if known.is_some_and(|known| known.hash() == record.hash()) {
+            return Ok(false);
+        }
+        let collection = self.db.database.collection::<Document>(T::CURRENT);
+        let update = doc! {"$set": fields(record)?};
+        self.db.in_time(collection.update_one(doc! {"_id": record.id()}, update).upsert(true)).await?;
+        Ok(true)
+    }
+
+    /// Stores a version for [`VersionedCollection::version`] without making it the current one.
+    pub(super) async fn put_version(&self, record: &T) -> Result<()> {
+        let id = version_id(record.id(), record.hash());
+        let collection = self.db.database.collection::<Document>(T::VERSIONS);
+        let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(record)?}).upsert(true);
+        self.db.in_time(put).await.map(|_| ())
+    }
+
+    /// Returns all current versions, ordered by id.
+    pub(super) async fn all(&self) -> Result<Listed<T>> {
+        let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
+        let find = collection.find(doc! {}).sort(doc! {"_id": 1});
+        let found: Vec<_> = self.db.in_time(async { find.await?.try_collect().await }).await?;
+        let mut listed = Listed::default();
+        for raw in &found {
+            listed.add(raw.get_str("_id").unwrap_or("?"), revive(raw))?;
+        }
+        Ok(listed)
+    }
+}
+
+fn version_id(id: &str, hash: &str) -> String {
+    format!("{id}/{hash}")
+}
+
+fn fields<T: Versioned>(record: &T) -> Result<Document> {
+    let file = free_form(record.document())?;
+    Ok(doc! {T::KEY: record.id(), "hash": record.hash(), T::DOCUMENT: file, "updated_at": date(record.updated_at())})
+}
+
+async fn hashes<T: Versioned>(db: Db, items: Arc<Vec<String>>) -> Result<Vec<Result<Option<String>>>> {
+    let mut ids: Vec<&str> = items.iter().map(String::as_str).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let collection = db.database.collection::<Document>(T::CURRENT);
+    let find = collection.find(doc! {"_id": {"$in": ids}}).projection(doc! {"hash": 1});
+    let found: Vec<_> = db.in_time(async { find.await?.try_collect().await }).await?;
+    let text = |document: &Document, field: &str| document.get_str(field).unwrap_or_default().to_owned();
+    let by_id: HashMap<_, _> = found.iter().map(|found| (text(found, "_id"), text(found, "hash"))).collect();
+    Ok(items.iter().map(|id| Ok(by_id.get(id).cloned())).collect())
+}
+
+fn revive<T: Versioned>(raw: &RawDocumentBuf) -> Result<Arc<T>> {
+    let what = T::named(raw.get_str("_id").unwrap_or("?"));
+    let mut kept: StoredVersion = read(raw, &what)?;
+    kept.document = unseal(kept.document);
+    T::from_version(kept).map(Arc::new).map_err(|problem: String| -> StoreError { damaged(&what, &problem) })
+}

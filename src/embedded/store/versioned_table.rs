@@ -1,0 +1,146 @@
+//! Agents and workflows with their versions, with a cache in memory, since there are few and every turn needs one.
+
+use super::EmbeddedFile;
+use super::catalog::lock;
+use super::fault::Fault;
+use super::tables::{
+    AGENT_VERSIONS, AGENTS, Bytes, Definition, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
+};
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
+use redb::{ReadableTable, Table};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use storage::store::StoreError;
+use storage::store::versioned::{Listed, Versioned};
+
+/// The tables of one kind of definition.
+pub(super) trait HasVersionTables: Versioned {
+    /// The current versions, by id.
+    const TABLE: Definition<Text, Bytes>;
+    /// All versions, by (id, hash).
+    const VERSION_TABLE: Definition<(Text, Text), Bytes>;
+
+    /// Returns both tables, open for writing.
+    fn tables<'a, 't>(tables: &'a mut Tables<'t>) -> (&'a mut Current<'t>, &'a mut Versions<'t>);
+}
+
+type Current<'t> = Table<'t, Text, Bytes>;
+type Versions<'t> = Table<'t, (Text, Text), Bytes>;
+
+impl HasVersionTables for AgentRecord {
+    const TABLE: Definition<Text, Bytes> = AGENTS;
+    const VERSION_TABLE: Definition<(Text, Text), Bytes> = AGENT_VERSIONS;
+
+    fn tables<'a, 't>(tables: &'a mut Tables<'t>) -> (&'a mut Current<'t>, &'a mut Versions<'t>) {
+        (&mut tables.agents, &mut tables.agent_versions)
+    }
+}
+
+impl HasVersionTables for WorkflowRecord {
+    const TABLE: Definition<Text, Bytes> = WORKFLOWS;
+    const VERSION_TABLE: Definition<(Text, Text), Bytes> = WORKFLOW_VERSIONS;
+
+    fn tables<'a, 't>(tables: &'a mut Tables<'t>) -> (&'a mut Current<'t>, &'a mut Versions<'t>) {
+        (&mut tables.workflows, &mut tables.workflow_versions)
+    }
+}
+
+/// The cache of all agents, or of all workflows.
+#[derive(Debug)]
+pub(super) struct VersionedTable<T> {
+    current: Mutex<HashMap<String, Arc<T>>>,
+    versions: Mutex<HashMap<(String, String), Arc<T>>>,
+}
+
+impl<T> Default for VersionedTable<T> {
+    fn default() -> Self {
+        Self { current: Mutex::default(), versions: Mutex::default() }
+    }
+}
+
+impl<T: HasVersionTables> VersionedTable<T> {
+    /// Returns the current version.
+    pub(super) fn current(&self, file: &EmbeddedFile, id: &str) -> Result<Option<Arc<T>>, Fault> {
+        if let Some(known) = lock(&self.current).get(id) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let found = file.read(|read| match read.open_table(T::TABLE)?.get(id)? {
+            Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
+            None => Ok(None),
+        })?;
+        // A version that was stored after the read wins.
+        Ok(found.map(|found| Arc::clone(lock(&self.current).entry(id.to_owned()).or_insert(Arc::new(found)))))
+    }
+
+    /// Returns the version with this hash.
+    pub(super) fn version(&self, file: &EmbeddedFile, id: &str, hash: &str) -> Result<Option<Arc<T>>, Fault> {
+        let key = (id.to_owned(), hash.to_owned());
+        if let Some(known) = lock(&self.versions).get(&key) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let found = file.read(|read| match read.open_table(T::VERSION_TABLE)?.get((id, hash))? {
+            Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
+            None => Ok(None),
+        })?;
+        Ok(found.map(|found| Arc::clone(lock(&self.versions).entry(key).or_insert(Arc::new(found)))))
+    }
+
+    /// Returns all current versions, ordered by id.
+    pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
+        let ids = file.read(|read| {
+            let rows = read.open_table(T::TABLE)?;
+            let ids: Result<Vec<_>, Fault> = rows.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect();
+            ids
+        })?;
+        let mut listed = Listed::default();
+        for id in &ids {
+            if let Some(read) = self.current(file, id).map_err(StoreError::from).transpose() {
+                listed.add(id, read)?;
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Makes a version the current one. Returns false when it already was. Durable on return.
+    pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, Fault> {
+        let (table, record) = (Arc::clone(self), Arc::new(record));
+        let now_current = Arc::clone(&record);
+        let work = move |tables: &mut Tables<'_>| put(tables, record.as_ref());
+        // Called in the order of the commits, so the last stored version wins.
+        let then = move |changed: &bool| {
+            if *changed {
+                lock(&table.current).insert(now_current.id().to_owned(), now_current);
+            }
+        };
+        file.write_then(work, then).await
+    }
+
+    /// Stores a version without making it the current one. Durable on return.
+    pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), Fault> {
+        let bytes = encode(T::WHAT, &record.fields())?;
+        let (id, hash) = (record.id().to_owned(), record.hash().to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            T::tables(tables).1.insert((id.as_str(), hash.as_str()), bytes.as_slice())?;
+            Ok(())
+        };
+        file.write(work).await
+    }
+}
+
+fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, Fault> {
+    let (current, versions) = T::tables(tables);
+    // A definition that cannot be decoded is replaced, even by one with the same hash.
+    let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
+    if known.is_some_and(|known| known.hash() == record.hash()) {
+        return Ok(false);
+    }
+    let bytes = encode(T::WHAT, &record.fields())?;
+    current.insert(record.id(), bytes.as_slice())?;
+    versions.insert((record.id(), record.hash()), bytes.as_slice())?;
+    Ok(true)
+}
+
+fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, Fault> {
+    T::from_version(decode(|| T::named(id), bytes)?).map_err(|problem| Fault::Damaged { what: T::named(id), problem })
+}

@@ -1,0 +1,57 @@
+//! Dead letters: list, show and replay.
+//!
+//! A replay cannot reuse the job's id: the queue drops repeats of a `Nats-Msg-Id` within its window, and the session
+//! drops ids that are in its `recent_jobs`. The job therefore gets the id `<job_id>-replay-<number>`, which is the same
+//! for each replay of one dead letter: replaying it twice is one turn.
+
+use super::input::{Filter, Params};
+use super::sessions::LimitParam;
+use super::{GatewayState, Reject};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter, find, newest, replay};
+use commands::sessions::bounded;
+use serde::Serialize;
+
+/// Dead letters, newest first.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(super) struct DeadLetterList {
+    letters: Vec<DeadLetterSummary>,
+}
+
+/// Lists dead letters, newest first.
+///
+/// A dead letter is a job that the engine does not try again by itself.
+#[utoipa::path(get, path = "/api/v1/dead", operation_id = "list_letters", tag = "operation", params(LimitParam),
+    responses((status = 200, description = "The dead letters", body = DeadLetterList)))]
+pub(super) async fn get_all(
+    State(state): State<GatewayState>,
+    Filter(many): Filter<LimitParam>,
+) -> Result<Json<DeadLetterList>, Reject> {
+    let letters = newest(state.queue.as_ref(), bounded(many.limit)?).await?;
+    Ok(Json(DeadLetterList { letters }))
+}
+
+/// Shows a dead letter with its payload, by number or job id.
+#[utoipa::path(get, path = "/api/v1/dead/{which}", operation_id = "show_letter", tag = "operation", params(("which" = String, Path)),
+    responses((status = 200, description = "The dead letter", body = DeadLetterDetails)))]
+pub(super) async fn get_one(
+    State(state): State<GatewayState>,
+    Params(which): Params<String>,
+) -> Result<Json<DeadLetterDetails>, Reject> {
+    Ok(Json(DeadLetterDetails::from(&find(state.queue.as_ref(), &which).await?)))
+}
+
+/// Puts a dead letter's job back on its lane, and removes the dead letter.
+///
+/// The job gets a new `job_id`.
+#[utoipa::path(post, path = "/api/v1/dead/{which}/replay", operation_id = "replay_letter", tag = "operation", params(("which" = String, Path)),
+    responses((status = 202, description = "The queue has stored the job", body = ReplayedLetter)))]
+pub(super) async fn post_replay(
+    State(state): State<GatewayState>,
+    Params(which): Params<String>,
+) -> Result<(StatusCode, Json<ReplayedLetter>), Reject> {
+    let replayed = replay(state.queue.as_ref(), state.store.as_ref(), &which).await?;
+    Ok((StatusCode::ACCEPTED, Json(replayed)))
+}

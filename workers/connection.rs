@@ -1,0 +1,142 @@
+//! How commands reach a system: always through a gateway. For a cluster this process serves one itself, on a loopback
+//! port and behind a random token. Without a cluster it is the gateway of the running `turnwheel dev`, because only
+//! `dev` itself can open its file.
+
+use crate::client::GatewayClient;
+use crate::failure::Failure;
+use crate::known_names;
+use anyhow::Context;
+use base::config::load::LoadedSettings;
+use base::config::secrets::masked_address;
+use base::config::{Backend, Gateway, Settings};
+use base::tasks::{OnPanic, Tasks};
+use gateway::GatewayState;
+use serde::Deserialize;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tracing::warn;
+use turnwheel::Opened;
+use uuid::Uuid;
+
+/// How long a command waits for a cluster's servers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After this time the command prints which servers it waits for.
+const NOTICE_DELAY: Duration = Duration::from_secs(1);
+
+/// Connects to the cluster that the settings name; without one, to the running `dev`.
+pub async fn connect(loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
+    let settings = &loaded.settings;
+    if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+        let opened = cluster(settings, tasks).await?;
+        return serve(settings, opened, tasks).await;
+    }
+    match running_dev(settings).await? {
+        Some(client) => {
+            eprintln!("using the dev server at {}", client.base());
+            Ok(client)
+        }
+        None => Err(nothing_found(settings).into()),
+    }
+}
+
+/// Serves a gateway on the cluster's queue and store for this process alone, until `tasks` stop.
+async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
+    let token = Uuid::new_v4().to_string();
+    let mut own = settings.clone();
+    own.gateway = Gateway { tokens: vec![token.clone()], cors: Vec::new(), ..own.gateway };
+    let known = known_names::local_names(settings).with_private(settings.http.allow_private.clone());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a loopback port")?;
+    let address = listener.local_addr()?;
+    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).with_leases();
+    let stop = tasks.stop_token();
+    tasks.spawn("gateway", OnPanic::Log, async move {
+        if let Err(error) = gateway::serve(listener, state, stop).await {
+            warn!("the gateway of this command has failed: {error}");
+        }
+    });
+    GatewayClient::new(&format!("http://{address}"), Some(token))
+}
+
+async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
+    let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
+    let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
+    let mut opening = pin!(turnwheel::open(settings, tasks));
+    let mut opened = timeout(NOTICE_DELAY, &mut opening).await;
+    if opened.is_err() {
+        eprintln!("waiting up to {}s for {servers}", CONNECT_TIMEOUT.as_secs());
+        opened = timeout(CONNECT_TIMEOUT - NOTICE_DELAY, &mut opening).await;
+    }
+    let problem = match opened {
+        Ok(opened) => return Ok(opened?),
+        // After a stop, the opening returns the error that it has been retrying.
+        Err(_) => {
+            tasks.stop();
+            let told = timeout(NOTICE_DELAY, opening).await;
+            told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
+        }
+    };
+    let message =
+        format!("timed out after {}s while connecting to the servers: {servers}{problem}", CONNECT_TIMEOUT.as_secs());
+    let hint = "start the servers, or correct the settings; `turnwheel config` shows where each setting comes from";
+    Err(Failure::new(message, hint).into())
+}
+
+fn nothing_found(settings: &Settings) -> Failure {
+    let message =
+        format!("no dev server is running (looked in {}), and no cluster is configured", settings.data_dir.display());
+    let hint = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
+    Failure::new(message, hint)
+}
+
+/// The file that `turnwheel dev` writes into its `data_dir` while it runs.
+#[derive(Deserialize)]
+struct DevServerInfo {
+    gateway: String,
+}
+
+/// The gateway of the running `dev`. A killed `dev` leaves its marker behind, so the gateway has to respond as well.
+pub async fn running_dev(settings: &Settings) -> anyhow::Result<Option<GatewayClient>> {
+    let Some(address) = marker(&settings.data_dir) else { return Ok(None) };
+    let client = GatewayClient::new(&address, settings.gateway.tokens.first().cloned())?;
+    Ok(if client.is_alive().await { Some(client) } else { None })
+}
+
+fn marker(data_dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(data_dir.join("dev.json")).ok()?;
+    serde_json::from_str::<DevServerInfo>(&text).ok().map(|marker| marker.gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(data_dir: &Path, settings: Settings) -> LoadedSettings {
+        let settings = Settings { data_dir: data_dir.to_owned(), ..settings };
+        LoadedSettings { settings, ..Settings::load(&base::config::Sources::default()).unwrap() }
+    }
+
+    #[tokio::test]
+    async fn without_a_dev_server_the_error_says_what_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        // A marker of a dead server: no process listens on a port that was just released.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        for content in
+            [None, Some("not json".to_owned()), Some(format!("{{\"gateway\":\"http://{address}\",\"pid\":1}}"))]
+        {
+            if let Some(content) = content {
+                std::fs::write(dir.path().join("dev.json"), content).unwrap();
+            }
+            let opened = connect(&loaded(dir.path(), Settings::default()), &Tasks::new()).await;
+            let lines = crate::failure::lines(&opened.err().unwrap());
+            assert!(lines[1].contains("turnwheel dev") && lines[1].contains("NATS_URL"), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The options that all listings share.
+
+use crate::table::pretty;
+use crate::watch_option::WatchOption;
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ListArgs {
+    /// Highest number of entries
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    pub refresh: WatchOption,
+}
+
+impl ListArgs {
+    /// The highest number of entries.
+    pub fn limit(self) -> usize {
+        usize::from(self.limit)
+    }
+
+    /// Formats the items as JSON under `name`, or as the table that `rows` makes; empty if there are no items.
+    pub fn text<T: Serialize>(
+        self,
+        name: &str,
+        items: Vec<T>,
+        rows: impl FnOnce(Vec<T>) -> String,
+    ) -> anyhow::Result<String> {
+        match self.json {
+            true => pretty(&json!({ name: items })),
+            false if items.is_empty() => Ok(String::new()),
+            false => Ok(rows(items)),
+        }
+    }
+}
