@@ -120,7 +120,7 @@ pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<DeadLetterSum
     }
 }
 
-/// Returns the letter with this number or job id. Fails with `unknown_letter` when there is none, and with
+/// Returns the letter with this number or job id. Fails with `unknown_letter` when no letter has it, and with
 /// `several_letters` when several letters have the job id.
 pub async fn find(queue: &dyn Queue, which: &str) -> Result<StoredDeadLetter, CommandError> {
     if let Ok(seq @ 1..) = which.parse::<u64>()

@@ -12,8 +12,8 @@ use thiserror::Error;
 use types::agent::AgentConfig;
 use types::depth;
 
-/// The agents that are compiled into the program: in the top folder those that `turnwheel dev` uses in an empty folder,
-/// in `tasks` the task agents of the compiled-in workflows.
+/// The agents that are compiled into the program. The top folder has the starter agents, which `turnwheel dev` uses in an
+/// empty folder; `tasks` has the task agents of the compiled-in workflows.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../agents");
 
 /// Why a file is not a valid agent.

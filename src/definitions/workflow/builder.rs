@@ -255,7 +255,7 @@ impl From<&str> for Role {
 pub struct SubAgent(Map<String, Value>);
 
 impl SubAgent {
-    /// An agent with this name. The description explains to the planner what it can find out.
+    /// An agent with this name. The planner reads the description of its abilities.
     pub fn new(name: impl Into<String>, runnable: impl Into<Runnable>, description: impl Into<String>) -> Self {
         let fields =
             [("name", name.into().into()), ("runnable", runnable.into().0), ("description", description.into().into())];
@@ -289,7 +289,7 @@ impl Dynamic {
         self.with("replan", role.into().0)
     }
 
-    /// Sets the agent that judges whether the results answer the question.
+    /// Sets the agent that judges whether the results are complete.
     pub fn review(self, role: impl Into<Role>) -> Self {
         self.with("review", role.into().0)
     }

@@ -109,7 +109,7 @@ pub struct DynamicDefinition {
     pub plan: RoleDefinition,
     /// Decides how to continue after an incomplete review.
     pub replan: RoleDefinition,
-    /// Judges whether the results answer the question.
+    /// Judges whether the results are complete.
     pub review: RoleDefinition,
     /// Writes the answer.
     pub summary: RoleDefinition,
@@ -147,7 +147,7 @@ pub struct RoleDefinition {
 pub struct SubAgentDefinition {
     /// The runnable with its retries. The id of the stage is the agent's name.
     pub stage: StageDefinition,
-    /// What the agent can find out. The planner reads this.
+    /// The agent's abilities, for the planner.
     pub description: String,
 }
 

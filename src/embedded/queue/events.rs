@@ -14,7 +14,7 @@ use types::timestamp::Timestamp;
 
 /// The number of events that a reader loads together.
 const PAGE_SIZE: usize = 128;
-/// The number of rows that one operation of the housekeeping deletes, so that other operations run in between.
+/// The number of rows in one operation of the housekeeping, so that other operations run in between.
 pub(super) const PRUNE_BATCH: usize = 1_024;
 
 /// Stores events, except for duplicates. Returns the stored events.

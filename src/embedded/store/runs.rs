@@ -7,7 +7,7 @@ use redb::{ReadTransaction, ReadableTable};
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
 
-/// The number of runs that one operation deletes, so that other operations run in between.
+/// The number of runs in one deletion, so that other operations run in between.
 const PRUNE_BATCH: usize = 256;
 
 fn name(run_id: &str) -> String {

@@ -29,7 +29,7 @@ pub const META: Definition<Text, u64> = TableDefinition::new("meta");
 pub(crate) const SESSIONS: Definition<Text, (i64, u8, u64, Bytes)> = TableDefinition::new("sessions");
 /// Session → its open lane: the changes since the last commit.
 pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
-/// (Session, number of the first entry) → entries of the history that one turn added. Entries before the session's
+/// (Session, number of the first entry) → history entries of one turn. Entries before the session's
 /// first number are dropped, and deleted later.
 pub(crate) const HISTORY: Definition<(Text, u64), Vec<Bytes>> = TableDefinition::new("history");
 /// (Session, turn, key) → step that was recorded before the commit.

@@ -16,7 +16,7 @@ use types::timer::Timer;
 use types::timestamp::Timestamp;
 use types::turn::DayUse;
 
-/// The number of turns that one operation deletes, so that other operations run in between.
+/// The number of turns in one deletion, so that other operations run in between.
 const PRUNE_BATCH: usize = 256;
 
 /// Implements [`Store::record`](storage::store::Store::record). `steps` are the encoded steps of the request.

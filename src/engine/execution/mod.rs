@@ -1,7 +1,7 @@
 //! What turns and runs have in common: the [`Services`] that they work with, why one ends early ([`TurnError`],
 //! [`CancelReason`]), and which turn it is ([`TurnId`]). [`reply_stream`] publishes a reply while it is made,
 //! [`prompt_view`] has the texts of a plan for prompts, [`stored`] finds workflows and task agents, [`mod@read_back`]
-//! reads what was published.
+//! reads a session's published events.
 
 pub mod prompt_view;
 pub mod read_back;

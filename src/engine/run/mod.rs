@@ -4,11 +4,12 @@
 //! A run in its own lane takes this path:
 //!
 //! - [`run`] handles the job, and [`give_up`] ends a run that cannot continue.
-//! - [`step_reuse`] selects the recorded steps with which a resumed or restarted run continues.
+//! - [`step_reuse`] selects the recorded steps with which a resumed or restarted run continues, and [`copied_steps`]
+//!   copies them.
 //! - [`start_record`] records the definitions and the input as the first step. It finds the definitions in
 //!   [`stored`](crate::execution::stored).
 //! - [`mod@execute`] executes the workflow, and [`event_publisher`] publishes its events.
-//! - [`ending`] makes the final record, and [`conversation`] adds the result to the session's history.
+//! - [`ending`] makes the final record, [`change`] the change to commit, and [`conversation`] adds the result to the session's history.
 //!
 //! [`nested_run`] runs a workflow within a session's turn, for a FLOW action, and [`output_chunks`] publishes its
 //! output in chunks. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of
@@ -16,7 +17,9 @@
 //!
 //! The last event of a run is in the outbox of the commit, so it is published only after the end is durable.
 
+mod change;
 mod conversation;
+mod copied_steps;
 mod ending;
 mod event_publisher;
 mod execute;
@@ -40,28 +43,21 @@ use crate::budget::TokenMeter;
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
 use crate::workflow::asking::Asking;
-use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::{RunEnd, failed_event};
-use definitions::workflow::definition::Workflow;
-use ending::{completed, execution_time, failed, resumed_event_id, status_for, usage_of};
-use event_publisher::{EventAddress, PublishedEvents};
+use ending::{completed, execution_time, failed, status_for, usage_of};
+use event_publisher::PublishedEvents;
 use execute::{RunContext, RunInterruption, execute_workflow};
-use start_record::{BEGIN_KEY, LoadedRun};
-use std::collections::HashMap;
+use start_record::LoadedRun;
 use std::sync::Arc;
-use storage::store::records::{Change, Record, TimerChange};
+use storage::store::records::Change;
 use tracing::{debug, warn};
 use types::event::OutEvent;
 use types::job::{Job, JobBody};
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
-use types::session::{Session, Status, WorkflowState};
-use types::step::StepRecord;
+use types::session::Session;
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, TurnRecord};
-
-/// Number of steps copied from an earlier turn in one write.
-const COPY_BATCH: usize = 200;
+use types::turn::Outcome;
 
 /// Input of [`run`] and [`give_up`].
 #[derive(Clone)]
@@ -230,113 +226,6 @@ impl<'a> RunTurn<'a> {
         (known.turn_id == self.turn_id()).then(|| cause.to_owned())
     }
 
-    /// Builds the change for a run that was cancelled before it started.
-    fn change_for_unstarted(&self, run_job: &RunJob<'_>, record: RunRecord, cause: String) -> Change {
-        let outbox = vec![self.last_event(run_job, failed_event(self.run_id(), &cause))];
-        let reason = Some(cause.clone());
-        let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
-        let (status, ended_at) = (RunStatus::Cancelled, Some(self.services.clock.now()));
-        let record = Some(RunRecord { status, error, ended_at, started_at: None, ..record });
-        self.change(Outcome::Cancelled, None, RunTurnOutcome { record, outbox, reason })
-    }
-
-    /// Builds the run's record with the status `running`.
-    fn record(&self, run_job: &RunJob<'_>, known: Option<&RunRecord>, hash: String) -> RunRecord {
-        let known_or = |of: fn(&RunRecord) -> Option<Timestamp>| known.and_then(of);
-        RunRecord {
-            run_id: self.run_id().to_owned(),
-            workflow_id: run_job.workflow_id.to_owned(),
-            hash: known.map_or(hash, |known| known.hash.clone()),
-            status: RunStatus::Running,
-            query: run_job.query.to_owned(),
-            origin_session: run_job.origin_session.map(str::to_owned),
-            user_id: run_job.user_id.map(str::to_owned),
-            channel: self.channel(run_job),
-            lane: self.run_id().to_owned(),
-            turn_id: self.turn_id().to_owned(),
-            prefix: String::new(),
-            output: None,
-            error: None,
-            usage: RunUsage::default(),
-            from_run: known.map_or(run_job.from_run, |known| known.from_run.as_deref()).map(str::to_owned),
-            from_stage: known.map_or(run_job.from_stage, |known| known.from_stage.as_deref()).map(str::to_owned),
-            created_at: known_or(|known| Some(known.created_at)).unwrap_or(self.started_at),
-            started_at: known_or(|known| known.started_at).or(Some(self.started_at)),
-            ended_at: None,
-        }
-    }
-
-    fn channel(&self, run_job: &RunJob<'_>) -> String {
-        run_job.channel.filter(|channel| !channel.is_empty()).unwrap_or("default").to_owned()
-    }
-
-    /// Address of the run's events.
-    fn event_address(&self, run_job: &RunJob<'_>) -> EventAddress {
-        EventAddress {
-            channel: self.channel(run_job),
-            stream: run_job.origin_session.unwrap_or(self.run_id()).to_owned(),
-            run_id: self.run_id().to_owned(),
-            turn_id: self.turn_id().to_owned(),
-        }
-    }
-
-    /// Copies the recorded steps with which a resumed or restarted run continues into this turn's journal. Durable on
-    /// return. The step `begin` is written last, so its presence shows that the copy is complete. The inner error
-    /// fails the run.
-    async fn copy_steps(
-        &self,
-        run_job: &RunJob<'_>,
-        known: Option<&RunRecord>,
-    ) -> Result<Result<(), String>, TurnError> {
-        let (Some(from_run), store) = (run_job.from_run, &self.services.store) else { return Ok(Ok(())) };
-        let is_begin = |step: &StepRecord| step.key == BEGIN_KEY;
-        if self.resumed && store.steps(self.run_id(), self.turn_id()).await?.iter().any(is_begin) {
-            return Ok(Ok(()));
-        }
-        let source = if self.is_resume(run_job) { known.cloned() } else { store.run(from_run).await? };
-        let Some(source) = source else { return Ok(Err(format!("run `{from_run}` no longer exists"))) };
-        let steps = store.steps(&source.lane, &source.turn_id).await?;
-        let steps = step_reuse::steps_of_run(steps, &source.prefix);
-        let mut steps = match (self.is_resume(run_job), run_job.from_stage) {
-            (true, _) => step_reuse::steps_for_resume(steps, source.error.as_ref().map_or("", |error| &error.path)),
-            (false, None) => steps.into_iter().filter(is_begin).collect(),
-            (false, Some(stage)) => match self.steps_before(steps, stage).await? {
-                Ok(steps) => steps,
-                Err(problem) => return Ok(Err(format!("{problem} (run `{from_run}`)"))),
-            },
-        };
-        steps.sort_by_key(is_begin);
-        for steps in steps.chunks(COPY_BATCH) {
-            let request = Record {
-                session_id: self.run_id().to_owned(),
-                epoch: self.session.epoch,
-                turn_id: self.turn_id().to_owned(),
-                steps: steps.iter().cloned().map(Arc::new).collect(),
-                status: None,
-            };
-            store.record(request).await?;
-        }
-        Ok(Ok(()))
-    }
-
-    /// Selects the `steps` that do not depend on `stage`. The inner error fails the run.
-    async fn steps_before(
-        &self,
-        steps: Vec<StepRecord>,
-        stage: &str,
-    ) -> Result<Result<Vec<StepRecord>, String>, TurnError> {
-        let Some(start_record) = StartRecord::from_steps(&steps, "") else {
-            return Ok(Err("its first step, which has its definitions, is no longer stored".to_owned()));
-        };
-        let resolved = match start_record::load(self.services, &start_record.manifest).await? {
-            Ok(resolved) => resolved,
-            Err(problem) => return Ok(Err(problem)),
-        };
-        let by_id: HashMap<String, Arc<Workflow>> =
-            resolved.definitions().0.map(|record| (record.id().to_owned(), Arc::clone(&record.workflow))).collect();
-        Ok(Ok(step_reuse::steps_for_restart(steps, &resolved.root().workflow, &|id| by_id.get(id).cloned(), stage)))
-    }
-
     async fn execute(
         &self,
         run_job: &RunJob<'_>,
@@ -377,26 +266,6 @@ impl<'a> RunTurn<'a> {
         })
     }
 
-    /// Builds the change for a run that cannot start.
-    fn failed(&self, run_job: &RunJob<'_>, record: RunRecord, problem: String) -> Change {
-        let outbox = vec![self.last_event(run_job, failed_event(self.run_id(), &problem))];
-        let reason = CancelReason::new("failed", problem.clone()).to_string();
-        let failure = RunFailure { path: String::new(), cause: problem, attempts: 1 };
-        let record = Some(failed(record, (failure, RunUsage::default()), self.services.clock.now()));
-        self.change(Outcome::Cancelled, None, RunTurnOutcome { record, outbox, reason: Some(reason) })
-    }
-
-    /// Builds the run's last event. After a resume its id contains the turn's id, because the run has already
-    /// published a last event.
-    fn last_event(&self, run_job: &RunJob<'_>, event: RunEvent) -> OutEvent {
-        let event_id = match self.is_resume(run_job) {
-            true => resumed_event_id(&event.event_id, self.turn_id()),
-            false => event.event_id.clone(),
-        };
-        let event = RunEvent { event_id, ..event };
-        self.event_address(run_job).publication(&event, self.services.queue.max_payload())
-    }
-
     fn token_meter(&self, journal: &Journal) -> Arc<TokenMeter> {
         TokenMeter::for_run(&self.services.budgets, journal.clone())
     }
@@ -407,51 +276,6 @@ impl<'a> RunTurn<'a> {
         if self.run_job().is_some_and(|run_job| run_job.from_run.is_some()) {
             let started_at = if has_own { self.started_at } else { Timestamp::from_millis(i64::MAX) };
             journal.exclude_before(started_at);
-        }
-    }
-
-    fn change(&self, outcome: Outcome, journal: Option<&Journal>, ended: RunTurnOutcome) -> Change {
-        let RunTurnOutcome { record, outbox, reason } = ended;
-        let session = &self.session;
-        let state = &session.workflow_state;
-        let hash = record.as_ref().map_or_else(|| state.hash.clone(), |record| record.hash.clone());
-        let usage = journal.map(Journal::usage).unwrap_or_default();
-        let turn = TurnRecord {
-            session_id: session.session_id.clone(),
-            turn_id: self.turn_id().to_owned(),
-            job: self.job.clone(),
-            statuses: Vec::new(),
-            outcome,
-            reason,
-            attempts: self.attempt,
-            queued_at: Some(self.turn.at),
-            started_at: self.started_at,
-            committed_at: self.services.clock.now(),
-            hash: hash.clone(),
-            actions: Vec::new(),
-            tokens: usage.total,
-        };
-        Change {
-            agent_id: self.run_job().map_or_else(|| session.agent_id.clone(), |run_job| run_job.workflow_id.to_owned()),
-            user_id: self.run_job().and_then(|run_job| run_job.user_id).unwrap_or(&session.user_id).to_owned(),
-            channel: session.channel.clone(),
-            workflow_state: WorkflowState { hash, need_greeting: false, status: Status::Ready },
-            status_reason: None,
-            profile: None,
-            history: Vec::new(),
-            history_drop: 0,
-            jobs: vec![self.job.job_id.clone()],
-            timer_generation: session.timer_generation,
-            timers: TimerChange::Keep,
-            closed_at: None,
-            handoff: None,
-            tokens: session.tokens.saturating_add(usage.total),
-            days: journal.map(|journal| self.token_meter(journal).days(&usage)).unwrap_or_default(),
-            waiting: None,
-            turn,
-            run: record,
-            steps: journal.map(Journal::take_notes).unwrap_or_default(),
-            outbox: outbox.into(),
         }
     }
 }

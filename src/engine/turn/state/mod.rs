@@ -1,15 +1,16 @@
-//! State of one running turn: the session with the turn's changes, the events to publish, and the change for the
-//! commit.
+//! State of one running turn: the session with the turn's changes, and the events to publish. [`replies`] adds replies
+//! and history entries, [`change`] builds the change for the commit.
 
-use super::TurnInput;
+mod change;
+mod replies;
+
 use crate::budget::TokenMeter;
-use crate::execution::read_back::is_answer;
-use crate::execution::reply_stream::{ReplyStream, StreamEnd};
+use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal, Stepped};
 use crate::model::{ActionAnswer, Models};
+use crate::turn::TurnInput;
 use base::http_client::bounded;
-use base::telemetry::TraceContext;
 use definitions::agent::AgentRecord;
 use futures::poll;
 use serde::Serialize;
@@ -17,17 +18,14 @@ use serde_json::{Map, Value, json};
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
-use storage::queue::QueueError;
-use storage::store::records::{Change, Record, TimerChange};
+use storage::store::records::Record;
 use tracing::{debug, error};
-use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent, StepEvent};
+use types::event::{EventType, OutEvent, StatusEvent, StepEvent};
 use types::job::{Job, UserMessage};
-use types::session::{Entry, Role, Session, Status, history};
+use types::session::{Entry, Session, Status};
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, StatusAt, TurnRecord};
+use types::turn::StatusAt;
 
-/// Limit in bytes on one reply's text. A NATS message holds 1 MiB, including the other fields and JSON escapes.
-const MAX_REPLY: usize = 256 * 1024;
 /// Limit on the number of actions in a turn's record.
 const MAX_ACTIONS: usize = 100;
 /// Limit in bytes on the name of one action in the turn's record. The name comes from the model, so it can be any
@@ -37,27 +35,27 @@ const MAX_TARGET: usize = 64;
 const MAX_PROFILE: usize = 64 * 1024;
 
 /// A running turn: the session with the turn's changes, and the events that it has not published yet.
-pub(super) struct Turn<'a> {
-    pub(super) services: &'a Services,
+pub(in crate::turn) struct Turn<'a> {
+    pub(in crate::turn) services: &'a Services,
     /// The session with the changes of this turn. `workflow_state.status` is the current status.
-    pub(super) session: Session,
-    pub(super) jobs: Arc<[Job]>,
-    pub(super) agent: Arc<AgentRecord>,
-    pub(super) journal: Journal,
+    pub(in crate::turn) session: Session,
+    pub(in crate::turn) jobs: Arc<[Job]>,
+    pub(in crate::turn) agent: Arc<AgentRecord>,
+    pub(in crate::turn) journal: Journal,
     /// Entries that this turn adds to the history.
-    pub(super) entries: Vec<Entry>,
+    pub(in crate::turn) entries: Vec<Entry>,
     /// True once the user has a real reply: anything but a greeting, an interim text or a handoff text.
-    pub(super) answered: bool,
-    pub(super) reason: Option<String>,
+    pub(in crate::turn) answered: bool,
+    pub(in crate::turn) reason: Option<String>,
     /// Results with which the decision loop starts: the failure of a flow that an earlier turn began.
-    pub(super) initial_results: Vec<Arc<ActionAnswer>>,
+    pub(in crate::turn) initial_results: Vec<Arc<ActionAnswer>>,
     /// True if another agent handled the session's previous turn.
-    pub(super) moved: bool,
+    pub(in crate::turn) moved: bool,
     /// True if an earlier attempt started this turn.
-    pub(super) resumed: bool,
-    pub(super) guard: Guard,
+    pub(in crate::turn) resumed: bool,
+    pub(in crate::turn) guard: Guard,
     /// The models, limited by the turn's token budget.
-    pub(super) models: Models,
+    pub(in crate::turn) models: Models,
     token_meter: Arc<TokenMeter>,
     /// Tokens that the conversation had used before this turn.
     tokens_before: u64,
@@ -71,16 +69,16 @@ pub(super) struct Turn<'a> {
     /// The status in the stored session document.
     stored_status: Status,
     /// The text that is being published in chunks.
-    pub(super) reply_stream: Arc<ReplyStream>,
+    pub(in crate::turn) reply_stream: Arc<ReplyStream>,
     /// True once `reply_stream` includes the chunks that an earlier attempt has published.
-    pub(super) recalled: bool,
+    pub(in crate::turn) recalled: bool,
     /// Events that are not published yet.
-    pub(super) outbox: Vec<OutEvent>,
+    pub(in crate::turn) outbox: Vec<OutEvent>,
 }
 
 impl<'a> Turn<'a> {
     /// Starts the turn, or starts it again. A repeated turn starts from the same status as its first attempt.
-    pub(super) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
+    pub(in crate::turn) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
         let (place, id) = (services.store_and_clock(), (session.session_id.as_str(), turn.id.as_str()));
         let journal = Journal::open(place, id, (session.epoch, guard.clone()), resumed).await?;
@@ -148,17 +146,17 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(in crate::turn) fn status(&self) -> Status {
         self.session.workflow_state.status
     }
 
-    pub(super) fn messages(&self) -> impl Iterator<Item = &UserMessage> {
+    pub(in crate::turn) fn messages(&self) -> impl Iterator<Item = &UserMessage> {
         self.jobs.iter().filter_map(Job::user_message)
     }
 
     /// Changes the status to `to` and queues the status event. Does nothing if the status is already `to`. An illegal
     /// transition is logged, and the status stays as it is.
-    pub(super) fn transition(&mut self, to: Status) {
+    pub(in crate::turn) fn transition(&mut self, to: Status) {
         let from = self.status();
         if from == to {
             return;
@@ -184,63 +182,18 @@ impl<'a> Turn<'a> {
     }
 
     /// Adopts a status that an earlier attempt of this turn has published.
-    pub(super) fn adopt_status(&mut self, status: StatusAt) {
+    pub(in crate::turn) fn adopt_status(&mut self, status: StatusAt) {
         self.session.workflow_state.status = status.status;
         self.statuses.push(status);
     }
 
     /// True if this attempt or an earlier one has set the status `cancelled`.
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(in crate::turn) fn is_cancelled(&self) -> bool {
         self.statuses.last().is_some_and(|last| last.status == Status::Cancelled)
     }
 
-    /// Queues a reply to the user and adds it to the history. Its `reply_id` is the same in every attempt of the
-    /// turn. Does nothing if `text` is empty.
-    pub(super) fn reply(&mut self, kind: ReplyKind, key: &str, text: &str) {
-        self.reply_with(kind, key, text, Map::new());
-    }
-
-    /// Like [`Turn::reply`], with metadata.
-    pub(super) fn reply_with(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
-        if text.is_empty() {
-            return;
-        }
-        mark_truncated(&mut metadata, text);
-        self.answered |= is_answer(kind);
-        let StreamEnd { stream_id, supersedes } = self.reply_stream.end(text);
-        let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.build_reply(kind, key, text) };
-        self.publish(EventType::Reply, key, &reply);
-        self.remember(Role::Assistant, text, Some(kind), metadata);
-    }
-
-    /// Queues a reply without adding it to the history, and without ending a text that is being published in chunks.
-    pub(super) fn queue_reply(&mut self, kind: ReplyKind, key: &str, text: &str, mut metadata: Map<String, Value>) {
-        mark_truncated(&mut metadata, text);
-        let reply = Reply { metadata, ..self.build_reply(kind, key, text) };
-        self.publish(EventType::Reply, key, &reply);
-    }
-
-    /// Builds a reply, with its text cut to the limit.
-    pub(super) fn build_reply(&self, kind: ReplyKind, key: &str, text: &str) -> Reply {
-        Reply {
-            reply_id: self.journal.idempotency_key(key),
-            session_id: self.session.session_id.clone(),
-            agent_id: self.session.agent_id.clone(),
-            user_id: self.session.user_id.clone(),
-            channel: self.session.channel.clone(),
-            turn_id: self.id.id.clone(),
-            kind,
-            text: history::cut(text, MAX_REPLY).into_owned(),
-            seq: 0,
-            stream_id: None,
-            supersedes: None,
-            at: self.services.clock.now(),
-            metadata: Map::new(),
-        }
-    }
-
     /// Queues the event of a finished step.
-    pub(super) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
+    pub(in crate::turn) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
         let event = StepEvent {
             session_id: self.session.session_id.clone(),
             turn_id: self.id.id.clone(),
@@ -254,34 +207,15 @@ impl<'a> Turn<'a> {
     }
 
     /// Adds an action to the turn's record.
-    pub(super) fn add_action(&mut self, target: &str) {
+    pub(in crate::turn) fn add_action(&mut self, target: &str) {
         if self.actions.len() < MAX_ACTIONS {
             self.actions.push(bounded(target, MAX_TARGET));
         }
     }
 
-    /// Adds an entry to the history.
-    pub(super) fn remember(&mut self, role: Role, text: &str, kind: Option<ReplyKind>, metadata: Map<String, Value>) {
-        let (at, turn_id) = (self.services.clock.now(), self.id.id.clone());
-        let kind = kind.map(|kind| kind.as_str().to_owned());
-        self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
-    }
-
-    /// Adds the user's messages of this turn to the history.
-    pub(super) fn remember_user(&mut self) {
-        let said: Vec<_> = self.messages().map(|message| (message.text.clone(), message.attachments.clone())).collect();
-        for (text, attachments) in said {
-            let mut metadata = Map::new();
-            if !attachments.is_empty() {
-                metadata.insert("attachments".into(), json!(attachments));
-            }
-            self.remember(Role::User, &text, None, metadata);
-        }
-    }
-
     /// Merges `params` into the session's profile. Returns an error for the model, and changes nothing, if the
     /// profile would exceed its limit.
-    pub(super) fn update_profile(&mut self, params: &Map<String, Value>) -> Result<(), String> {
+    pub(in crate::turn) fn update_profile(&mut self, params: &Map<String, Value>) -> Result<(), String> {
         let mut profile = self.session.profile.clone();
         profile.extend(params.clone());
         let bytes = json!(profile).to_string().len();
@@ -294,7 +228,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Makes the turn's progress visible: stores the status, then publishes the queued events.
-    pub(super) async fn settle(&mut self) -> Result<(), TurnError> {
+    pub(in crate::turn) async fn settle(&mut self) -> Result<(), TurnError> {
         self.store_status().await?;
         self.flush().await
     }
@@ -304,7 +238,7 @@ impl<'a> Turn<'a> {
     /// The work that a status announces never starts before that status is durable; its event may follow a moment
     /// later. If `slow` completes on its first poll, as a replayed step does, the queued events are published with
     /// the next batch.
-    pub(super) async fn run_while_publishing<T>(
+    pub(in crate::turn) async fn run_while_publishing<T>(
         &mut self,
         mut slow: impl Future<Output = T> + Unpin,
     ) -> Result<T, TurnError> {
@@ -317,7 +251,10 @@ impl<'a> Turn<'a> {
 
     /// Like [`Turn::run_while_publishing`], for a future that publishes events itself. The queued events are always
     /// published, ahead of those of `saying`.
-    pub(super) async fn publish_and_run<T>(&mut self, saying: impl Future<Output = T>) -> Result<T, TurnError> {
+    pub(in crate::turn) async fn publish_and_run<T>(
+        &mut self,
+        saying: impl Future<Output = T>,
+    ) -> Result<T, TurnError> {
         self.store_status().await?;
         let (published, done) = futures::join!(self.publish_queued(), saying);
         published?;
@@ -342,7 +279,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Publishes the queued events.
-    pub(super) async fn flush(&mut self) -> Result<(), TurnError> {
+    pub(in crate::turn) async fn flush(&mut self) -> Result<(), TurnError> {
         self.publish_queued().await
     }
 
@@ -358,84 +295,16 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Builds the change that the commit writes. Events that are not published yet become its outbox.
-    pub(super) fn finish(mut self: Box<Self>, outcome: Outcome, mut timers: TimerChange) -> Result<Change, TurnError> {
-        self.check_outbox()?;
-        if let TimerChange::Replace(timers) = &mut timers {
-            self.session.timer_generation += 1;
-            let trace = TraceContext::current();
-            for timer in timers {
-                timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
-            }
-        }
-        let usage = self.journal.usage();
-        let history_drop = history::excess(&self.session.history, &self.entries);
-        let job = self.jobs[0].clone();
-        let cancelled = self.status() == Status::Cancelled;
-        let turn = TurnRecord {
-            session_id: self.session.session_id.clone(),
-            turn_id: self.id.id.clone(),
-            job,
-            statuses: self.statuses,
-            outcome,
-            reason: self.reason.clone(),
-            attempts: self.attempt,
-            queued_at: Some(self.id.at),
-            started_at: self.started_at,
-            committed_at: self.services.clock.now(),
-            hash: self.agent.hash.clone(),
-            actions: self.actions,
-            tokens: usage.total,
-        };
-        Ok(Change {
-            agent_id: self.session.agent_id,
-            user_id: self.session.user_id,
-            channel: self.session.channel,
-            workflow_state: self.session.workflow_state,
-            // A turn that finds the session cancelled and does not change that keeps the reason.
-            status_reason: self.reason.or(self.session.status_reason).filter(|_| cancelled),
-            profile: self.profile_changed.then_some(self.session.profile),
-            history: self.entries,
-            history_drop,
-            jobs: self.jobs.iter().map(|job| job.job_id.clone()).collect(),
-            timer_generation: self.session.timer_generation,
-            timers,
-            closed_at: self.session.closed_at,
-            handoff: self.session.handoff,
-            tokens: self.tokens_before.saturating_add(usage.total),
-            days: self.token_meter.days(&usage),
-            waiting: self.session.waiting,
-            turn,
-            run: None,
-            steps: self.journal.take_notes(),
-            outbox: self.outbox.into(),
-        })
-    }
-
-    /// Fails if an event is too large for the queue. The outbox of a committed turn must be publishable.
-    fn check_outbox(&self) -> Result<(), TurnError> {
-        let limit = self.services.queue.max_payload();
-        match self.outbox.iter().map(|event| event.payload.len()).max() {
-            Some(bytes) if bytes > limit => Err(QueueError::TooLarge { bytes, limit }.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Ends a turn without any change to the session.
-    pub(super) fn finish_without_change(self: Box<Self>) -> Result<Change, TurnError> {
-        self.finish(Outcome::Noop, TimerChange::Keep)
-    }
-
-    pub(super) fn turn_id(&self) -> &str {
+    pub(in crate::turn) fn turn_id(&self) -> &str {
         &self.id.id
     }
 
     /// When the first attempt of the turn started.
-    pub(super) fn started_at(&self) -> Timestamp {
+    pub(in crate::turn) fn started_at(&self) -> Timestamp {
         self.started_at
     }
 
-    pub(super) fn publish(&mut self, event_type: EventType, key: &str, event: &impl Serialize) {
+    pub(in crate::turn) fn publish(&mut self, event_type: EventType, key: &str, event: &impl Serialize) {
         self.outbox.push(OutEvent {
             channel: self.session.channel.clone(),
             session_id: self.session.session_id.clone(),
@@ -444,13 +313,5 @@ impl<'a> Turn<'a> {
             // Plain data with text keys always serialises.
             payload: serde_json::to_vec(event).unwrap_or_default().into(),
         });
-    }
-}
-
-/// Marks a reply whose text is cut, and adds the size of the whole text in bytes.
-fn mark_truncated(metadata: &mut Map<String, Value>, text: &str) {
-    if text.len() > MAX_REPLY {
-        metadata.insert("truncated".into(), json!(true));
-        metadata.insert("bytes".into(), json!(text.len()));
     }
 }

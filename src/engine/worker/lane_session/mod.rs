@@ -4,45 +4,43 @@
 //! A turn's outbox is published after its commit and before its message is acknowledged. So a message that is no longer
 //! in the stream has its outbox published, and no holder starts the lane's next message before the outbox of the
 //! previous one is published.
+//!
+//! [`attempt`] runs the turn, and [`mod@commit`] ends it.
 
-use super::WorkerState;
-use super::intake::{self, RejectedJob};
-use super::lane::{acknowledge, remove};
-use super::lanes::{LanePosition, LeaseGuard};
-use super::outbox::publish;
-use super::rewind::is_repeat;
-use super::stop::Stop;
-use super::turn_pinning::{self, LastMessage, PinnedTurn};
-use super::work::{LogLine, Subject, Work};
-use crate::execution::{CancelReason, TurnError, TurnId};
+mod attempt;
+mod commit;
+
+use crate::execution::TurnId;
 use crate::journal::Guard;
-use crate::timer::scheduler::SWEEP_HORIZON;
+use crate::worker::WorkerState;
+use crate::worker::intake::{self, RejectedJob};
+use crate::worker::lane::remove;
+use crate::worker::lanes::{LanePosition, LeaseGuard};
+use crate::worker::outbox::publish;
+use crate::worker::rewind::is_repeat;
+use crate::worker::stop::Stop;
+use crate::worker::turn_pinning::{self, LastMessage, PinnedTurn};
+use crate::worker::work::Subject;
 use base::clock::Moment;
-use base::metrics::{GaugeGuard, metrics, observe};
-use base::tasks::panic_text;
-use futures::FutureExt;
+use base::metrics::{GaugeGuard, metrics};
 use futures::future::{BoxFuture, MaybeDone};
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::queue::{self, Message};
-use storage::store::StoreError;
-use storage::store::records::{Change, Commit, Committed, Grant, LeaseKey, TimerChange};
+use storage::store::records::{Change, Grant, LeaseKey};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span, debug, info, warn};
-use types::cause::Cause;
-use types::event::{EventType, OutEvent};
+use tracing::{Instrument, Span, info};
+use types::event::OutEvent;
 use types::ids;
 use types::job::{Job, JobBody};
 use types::session::Session;
-use types::turn::{Outcome, TurnMark};
+use types::turn::TurnMark;
 
 /// The read of the lane's first message, which starts together with the acquisition.
-pub(super) type FirstRead<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
+pub(in crate::worker) type FirstRead<'a> = MaybeDone<BoxFuture<'a, queue::Result<Option<Message>>>>;
 
 /// A lane whose lease this worker holds.
-pub(super) struct LaneSession<'a> {
+pub(in crate::worker) struct LaneSession<'a> {
     shared: &'a WorkerState,
     session: Session,
     /// An earlier lease holder started the current turn.
@@ -82,7 +80,12 @@ impl HandledMessage {
 impl<'a> LaneSession<'a> {
     /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `woken_by` is the sequence
     /// and the job of the message for which the lane was acquired.
-    pub(super) fn new(shared: &'a WorkerState, grant: Grant, until: Moment, woken_by: (u64, Job)) -> Box<Self> {
+    pub(in crate::worker) fn new(
+        shared: &'a WorkerState,
+        grant: Grant,
+        until: Moment,
+        woken_by: (u64, Job),
+    ) -> Box<Self> {
         let Grant { mut session, resumed, earlier } = grant;
         let earlier = earlier.map(|earlier| (woken_by.0, earlier));
         let lost = shared.lanes.lease_acquired(&session.session_id, session.epoch, until);
@@ -100,7 +103,7 @@ impl<'a> LaneSession<'a> {
 
     /// Processes the lane's messages in order until the lane is released. Returns the position up to which it is
     /// processed. On error the lease is released before this returns, unless it is lost.
-    pub(super) async fn process(mut self: Box<Self>, first: FirstRead<'_>) -> Result<LanePosition, Stop> {
+    pub(in crate::worker) async fn process(mut self: Box<Self>, first: FirstRead<'_>) -> Result<LanePosition, Stop> {
         let mut first = Some(first);
         loop {
             match self.process_next(&mut first).await {
@@ -136,43 +139,6 @@ impl<'a> LaneSession<'a> {
     fn position(&self) -> LanePosition {
         let Session { stream, last_seq, last_at, .. } = self.session;
         LanePosition { stream, seq: last_seq, at: last_at }
-    }
-
-    /// Commits and publishes the result of a message, then acknowledges it. Returns false when the lane is released.
-    async fn commit_and_publish(
-        &mut self,
-        message: &Message,
-        through: LastMessage,
-        change: Option<Box<Change>>,
-    ) -> Result<bool, Stop> {
-        let session_id = self.session.session_id.clone();
-        let hints_scheduler = change.as_deref().is_some_and(arms_before_next_sweep);
-        let outbox = change.as_ref().map(|change| Arc::clone(&change.outbox)).unwrap_or_default();
-        let outcome = change.as_ref().map(|change| change.turn.outcome);
-        if let Some(outcome) = outcome {
-            Span::current().record("outcome", outcome.as_str());
-        }
-        let line = change.as_deref().and_then(LogLine::from_change);
-        let answers = outbox.iter().any(|event| event.event_type == EventType::Reply);
-        let committed = self.commit(through, change).await?;
-        if let Some(line) = line {
-            line.write(&self.shared.owner);
-        }
-        publish(self.shared, message, outbox).await?;
-        count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
-        if hints_scheduler && let Err(error) = self.shared.queue().notify_scheduler().await {
-            debug!("could not notify the scheduler of the timer; its sweep will find it: {error}");
-        }
-        self.session.stream = Some(through.stream);
-        self.session.last_seq = through.seq;
-        self.session.last_at = self.session.last_at.max(Some(through.at));
-        acknowledge(self.shared, &session_id, &self.position()).await;
-        match committed {
-            Committed::Released => Ok(false),
-            Committed::Fenced => Err(Stop::Lost),
-            Committed::Held if self.shared.stopping.is_cancelled() => Err(Stop::Stopping),
-            Committed::Held => self.refresh().await.map(|()| true),
-        }
     }
 
     async fn check_lease(&self) -> Result<(), Stop> {
@@ -217,46 +183,6 @@ impl<'a> LaneSession<'a> {
         (&mut first).await;
         let (seq, _) = self.woken_by.as_ref()?;
         Pin::new(&mut first).take_output()?.ok().flatten().filter(|first| first.seq <= *seq)
-    }
-
-    async fn commit(&mut self, through: LastMessage, change: Option<Box<Change>>) -> Result<Committed, Stop> {
-        // Dropped so that the cache of sessions, which keeps them for the next turn, has the only reference and need
-        // not copy them to append.
-        self.session.history = Arc::default();
-        self.session.recent_jobs = Arc::default();
-        let commit = Commit {
-            session_id: self.session.session_id.clone(),
-            epoch: self.session.epoch,
-            last_seq: through.seq,
-            stream: through.stream,
-            at: through.at,
-            lease: self.shared.ack_wait,
-            sure_until: self.shared.lanes.lease_certain_until(&self.session.session_id),
-            change,
-        };
-        let until = self.shared.clock().moment() + self.shared.ack_wait;
-        // While the commit may release the lease, a failed renewal does not mean that the lease is lost. The commit
-        // itself reports a lost lease.
-        self.shared.lanes.commit_started(&self.session.session_id);
-        let committed = self.shared.store().commit(commit).await?;
-        if committed == Committed::Held {
-            self.shared.lanes.lease_acquired(&self.session.session_id, self.session.epoch, until);
-        }
-        if committed == Committed::Fenced {
-            warn!(
-                epoch = self.session.epoch,
-                "lease lost: another worker has taken the lane; dropping this turn's result"
-            );
-            return Err(Stop::Lost);
-        }
-        Ok(committed)
-    }
-
-    /// Continues with the session as the commit left it.
-    async fn refresh(&mut self) -> Result<(), Stop> {
-        self.session = Session { outbox: Vec::new(), ..self.stored_session().await? };
-        self.resumed = false;
-        Ok(())
     }
 
     /// Reads the session document, whose lease this worker holds. Fails if the store returns an older state, which can
@@ -340,123 +266,4 @@ impl<'a> LaneSession<'a> {
         Ok(pinned
             .map(|PinnedTurn { agent, jobs, through }| (Subject::Turn { agent, jobs, turn: turn.into() }, through)))
     }
-
-    fn work_on(&self, subject: Subject, guard: Guard) -> Work {
-        subject.work(self.session.clone(), self.resumed, guard)
-    }
-
-    async fn run(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
-        let services = &self.shared.services;
-        let session_id = &self.session.session_id;
-        let guard = self.guard.clone().cancelled_by(self.shared.lanes.start_turn(session_id, message.seq));
-        let work = self.work_on(subject.clone(), guard);
-        let turn = AssertUnwindSafe(Box::pin(work.run(services))).catch_unwind();
-        let ended = tokio::select! {
-            ended = turn => ended,
-            () = self.lost.cancelled() => return Err(Stop::Lost),
-            () = self.shared.abandoning.cancelled() => return Err(Stop::Stopping),
-        };
-        let reason = match ended {
-            Ok(Ok(change)) => return Ok(change),
-            Ok(Err(TurnError::Infrastructure(problem))) => return Err(Stop::Infrastructure(problem)),
-            Ok(Err(TurnError::Failed(problem))) => return Err(Stop::Failed(problem, retry_delay(attempt))),
-            Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
-            Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
-            Ok(Err(TurnError::NoRoom(problem))) => return Err(Stop::NoRoom(problem)),
-            Ok(Err(TurnError::Cancelled)) => {
-                let why = self.shared.lanes.cancel_reason(session_id, message.seq);
-                why.unwrap_or_else(|| CancelReason::operator(None, None))
-            }
-            Ok(Err(TurnError::Replay(problem))) => {
-                Box::pin(self.dead_letter(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
-                CancelReason::new("replay", problem)
-            }
-            Err(panic) => CancelReason::new("panic", panic_text(panic.as_ref())),
-        };
-        Box::pin(self.give_up(subject, reason)).await
-    }
-
-    async fn exhausted(&self, message: &Message, subject: Subject, attempt: u32) -> Result<Option<Box<Change>>, Stop> {
-        let tried = attempt - 1;
-        let problem = format!("the job was started {tried} times and did not complete");
-        self.dead_letter(message, subject.jobs(), Cause::Attempts, problem.clone(), tried).await?;
-        self.give_up(subject, CancelReason::new("attempts", problem)).await
-    }
-
-    async fn give_up(&self, subject: Subject, reason: CancelReason) -> Result<Option<Box<Change>>, Stop> {
-        let work = self.work_on(subject, self.guard.clone());
-        match work.give_up(&self.shared.services, reason).await {
-            Ok(change) => Ok(Some(Box::new(change))),
-            Err(error) => Err(Stop::from_give_up_error(error)),
-        }
-    }
-
-    async fn dead_letter(
-        &self,
-        message: &Message,
-        jobs: &[Job],
-        cause: Cause,
-        reason: String,
-        attempts: u32,
-    ) -> Result<(), Stop> {
-        self.check_lease().await?;
-        let job_id = jobs.first().map(|job| job.job_id.clone());
-        Ok(intake::dead_letter(self.shared, message, RejectedJob { cause, reason, job_id, attempts }).await?)
-    }
-
-    /// Releases the lease so that the jobs can be retried. Only failures of the job itself count as attempts. For any
-    /// other reason this waits until the store is reachable, and takes back the attempt if another worker has counted
-    /// it meanwhile.
-    async fn release_lease(&self, stop: &Stop) {
-        let counts_as_attempt = match stop {
-            // The lease expired while the store was unreachable and could not renew it.
-            Stop::Lost if self.shared.health.was_unreachable(self.shared.ack_wait * 3) => false,
-            Stop::Lost | Stop::Busy(_) => return,
-            Stop::Failed(..) | Stop::Refused(_) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::ModelSaturated(_) => false,
-            Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
-        };
-        let mut pause = Duration::from_millis(100);
-        while let Err(error) = self.try_release(counts_as_attempt).await {
-            debug!("could not release the lane yet: {error}");
-            if counts_as_attempt || !matches!(error, StoreError::Unavailable(_)) {
-                return;
-            }
-            tokio::select! {
-                () = self.shared.clock().sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
-                () = self.shared.abandoning.cancelled() => return,
-            }
-        }
-    }
-
-    async fn try_release(&self, counts_as_attempt: bool) -> Result<(), StoreError> {
-        let (store, session_id) = (self.shared.store(), &self.session.session_id);
-        let freed = store.release(session_id, self.session.epoch, counts_as_attempt).await?;
-        match &self.session.turn {
-            Some(turn) if !freed && !counts_as_attempt => store.undo_attempt(session_id, turn.at).await,
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Counts a turn that is committed and published. `took` is the time since its message was stored in the stream.
-fn count(outcome: Option<Outcome>, took: Option<Duration>) {
-    if let Some(outcome) = outcome {
-        metrics().turn(outcome);
-    }
-    if let Some(took) = took {
-        observe(&metrics().reply_latency, took);
-    }
-}
-
-/// Whether a timer of this change may be due before the scheduler's next sweep.
-fn arms_before_next_sweep(change: &Change) -> bool {
-    match &change.timers {
-        TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < SWEEP_HORIZON),
-        TimerChange::Keep | TimerChange::Remove(_) => false,
-    }
-}
-
-fn retry_delay(attempt: u32) -> Duration {
-    Duration::from_secs(1 << attempt.min(5)).min(Duration::from_secs(30))
 }
