@@ -55,7 +55,8 @@ pub struct Chat {
 
 impl Chat {
     pub async fn run(self, loaded: &LoadedSettings, colour: bool) -> anyhow::Result<()> {
-        let client = self.gateway(loaded).await?;
+        let tasks = Tasks::new();
+        let client = self.gateway(loaded, &tasks).await?;
         let agents = client.agents().await?;
         let session_id =
             self.session.clone().unwrap_or_else(|| format!("chat-{}", &Uuid::new_v4().simple().to_string()[..8]));
@@ -80,13 +81,12 @@ impl Chat {
             true => plain.on_terminal(colour, if asks { "> " } else { "" }),
             false => plain,
         };
-        let mut talk =
-            ChatSession { client, tasks: Tasks::new(), display, session_id, agent_id, user_id: self.user, feed: None };
+        let mut talk = ChatSession { client, tasks, display, session_id, agent_id, user_id: self.user, feed: None };
         talk.open_known().await?;
         if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
     }
 
-    async fn gateway(&self, loaded: &LoadedSettings) -> anyhow::Result<GatewayClient> {
+    async fn gateway(&self, loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
         let settings = &loaded.settings;
         let token = settings.gateway.tokens.first().cloned();
         if let Some(url) = &self.url {
@@ -98,6 +98,9 @@ impl Chat {
         let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;
         if client.is_alive().await {
             return Ok(client);
+        }
+        if connection::is_cluster(loaded) {
+            return connection::connect(loaded, tasks).await;
         }
         let hint = "start `turnwheel dev` (or `turnwheel gateway`), or give the address of a gateway with --url";
         Err(Failure::new(format!("no gateway responds at {}", client.base()), hint).into())

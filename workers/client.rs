@@ -24,8 +24,8 @@ use definitions::knowledge::source::{Origin, SourceEntry};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::knowledge::Hit;
 use engine::knowledge::sync::Changes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -45,12 +45,19 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The gateway sends a comment every 15 s. A longer silence means that the connection is lost.
 const MAX_SILENCE: Duration = Duration::from_secs(40);
 
+/// Requests for the details of a listing that run at the same time.
+const CONCURRENT_REQUESTS: usize = 8;
+/// Remedy for an error of the cluster behind a gateway of this process.
+const SERVERS_HINT: &str = "check NATS and MongoDB with `turnwheel doctor`";
+
 /// A client of one gateway. Cheap to clone.
 #[derive(Clone)]
 pub struct GatewayClient {
     http: Client,
     base: Url,
     token: Option<String>,
+    /// Whether this process serves the gateway itself.
+    is_own: bool,
 }
 
 /// A stream of events to follow.
@@ -83,7 +90,13 @@ impl GatewayClient {
             // A proxy cannot reach this machine's loopback address.
             builder = builder.no_proxy();
         }
-        Ok(Self { http: builder.build()?, base, token })
+        Ok(Self { http: builder.build()?, base, token, is_own: false })
+    }
+
+    /// Marks the gateway as served by this process: errors name the servers behind it, and no knowledge is refreshed in
+    /// it, because workers do so by themselves.
+    pub fn of_own_gateway(self) -> Self {
+        Self { is_own: true, ..self }
     }
 
     /// The gateway's address, for messages.
@@ -118,12 +131,11 @@ impl GatewayClient {
         let asked = self.api(Method::GET, &["sessions", session_id, "turns"]).query(&[("limit", limit)]);
         let mut turns: Vec<TurnRecord> = self.listing(asked, "turns").await?;
         turns.reverse();
-        let mut found = Vec::with_capacity(turns.len());
-        for turn in turns {
+        let details = stream::iter(turns).map(async |turn| {
             let path = ["sessions", session_id, "turns", &turn.turn_id];
-            found.push(self.call(self.api(Method::GET, &path)).await?);
-        }
-        Ok(found)
+            self.call(self.api(Method::GET, &path)).await
+        });
+        details.buffered(CONCURRENT_REQUESTS).try_collect().await
     }
 
     pub async fn control(&self, session_id: &str, order: &OperatorCommand) -> anyhow::Result<Accepted> {
@@ -217,13 +229,14 @@ impl GatewayClient {
         new: &NewText,
         last: bool,
     ) -> anyhow::Result<StoredSource> {
-        let request = self.api(Method::PUT, &["knowledge", agent_id, name]).query(&[("refresh", last)]);
+        let request = self.api(Method::PUT, &["knowledge", agent_id, name]).query(&[("refresh", last && !self.is_own)]);
         self.call(request.json(new)).await
     }
 
     /// Removes a text. `last` has the same meaning as in [`GatewayClient::put_knowledge`].
     pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
-        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name]).query(&[("refresh", last)])).await
+        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name]).query(&[("refresh", last && !self.is_own)]))
+            .await
     }
 
     pub async fn knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
@@ -365,6 +378,7 @@ impl GatewayClient {
                 Some(_) if status == 401 => {
                     "set `gateway.tokens` to a token of the gateway, as in --set gateway.tokens=…".to_owned()
                 }
+                Some(_) if status == 503 && self.is_own => SERVERS_HINT.to_owned(),
                 Some(hint) => hint,
                 None => "check that the address is a Turnwheel gateway".to_owned(),
             },
@@ -375,7 +389,9 @@ impl GatewayClient {
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let message = format!("the gateway at {} is unreachable: {}", self.base(), reason(error));
-        Failure::new(message, "start `turnwheel dev`, or give the address of another gateway")
+        let hint =
+            if self.is_own { SERVERS_HINT } else { "start `turnwheel dev`, or give the address of another gateway" };
+        Failure::new(message, hint)
     }
 }
 

@@ -23,6 +23,9 @@ use tracing::warn;
 use turnwheel::Opened;
 use uuid::Uuid;
 
+/// Remedy where neither a dev server nor a cluster is found.
+pub const NO_SYSTEM_HINT: &str = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
+
 /// How long a command waits for a cluster's servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,7 +35,7 @@ const NOTICE_DELAY: Duration = Duration::from_secs(1);
 /// Connects to the cluster that the settings name; without one, to the running `dev`.
 pub async fn connect(loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
     let settings = &loaded.settings;
-    if loaded.backend_is_explicit() && settings.backend == Backend::Cluster {
+    if is_cluster(loaded) {
         let opened = cluster(settings, tasks).await?;
         return serve(settings, opened, tasks).await;
     }
@@ -45,6 +48,11 @@ pub async fn connect(loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<G
     }
 }
 
+/// True if the settings name a cluster.
+pub fn is_cluster(loaded: &LoadedSettings) -> bool {
+    loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster
+}
+
 /// Serves a gateway on the cluster's queue and store for this process alone, until `tasks` stop.
 async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
     let token = Uuid::new_v4().to_string();
@@ -53,14 +61,14 @@ async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> an
     let known = known_names::local_names(settings).with_private(settings.http.allow_private.clone());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a loopback port")?;
     let address = listener.local_addr()?;
-    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).with_leases();
+    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).with_internals();
     let stop = tasks.stop_token();
     tasks.spawn("gateway", OnPanic::Log, async move {
         if let Err(error) = gateway::serve(listener, state, stop).await {
             warn!("the gateway of this command has failed: {error}");
         }
     });
-    GatewayClient::new(&format!("http://{address}"), Some(token))
+    Ok(GatewayClient::new(&format!("http://{address}"), Some(token))?.of_own_gateway())
 }
 
 async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
@@ -90,8 +98,7 @@ async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
 fn nothing_found(settings: &Settings) -> Failure {
     let message =
         format!("no dev server is running (looked in {}), and no cluster is configured", settings.data_dir.display());
-    let hint = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
-    Failure::new(message, hint)
+    Failure::new(message, NO_SYSTEM_HINT)
 }
 
 /// The file that `turnwheel dev` writes into its `data_dir` while it runs.

@@ -1,8 +1,7 @@
 //! `turnwheel doctor`: finds problems and prints how to fix them.
 
-use crate::connection::running_dev;
+use crate::connection::{NO_SYSTEM_HINT, is_cluster, running_dev};
 use crate::table::{print, print_json, printable};
-use base::config::Backend;
 use base::config::load::LoadedSettings;
 use clap::Args;
 use commands::doctor::{self, Finding, Level};
@@ -80,18 +79,12 @@ impl Doctor {
             return Ok(findings);
         }
         let place = format!("data_dir = {}", settings.data_dir.display());
-        let remedy = "start `turnwheel dev`, or set NATS_URL and MONGODB_URI (or `backend = \"cluster\"`)";
         let mut findings =
-            vec![Finding::problem(place, "no dev server is running, and no cluster is configured", remedy)];
+            vec![Finding::problem(place, "no dev server is running, and no cluster is configured", NO_SYSTEM_HINT)];
         findings.extend(doctor::files(settings));
         findings.extend(doctor::telemetry(settings).await);
         Ok(findings)
     }
-}
-
-/// True if the settings name a cluster.
-fn is_cluster(loaded: &LoadedSettings) -> bool {
-    loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster
 }
 
 /// Formats a finding, with its remedy on the next line.

@@ -1,7 +1,5 @@
 //! Failures of commands: `error: …` and `hint: …` on stderr, exit status 1.
 
-use commands::error::CommandError;
-use gateway::Reject;
 use std::process::ExitCode;
 use thiserror::Error;
 
@@ -20,14 +18,6 @@ pub struct Failure {
 impl Failure {
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into(), status: None }
-    }
-}
-
-impl From<CommandError> for Failure {
-    fn from(error: CommandError) -> Self {
-        // The same texts as from a gateway.
-        let reject = Reject::from(error);
-        Self { message: reject.message, hint: reject.hint, status: Some(reject.status.as_u16()) }
     }
 }
 

@@ -51,8 +51,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { agents_dir: folder.path().join("agents"), ..Settings::default() };
         Init.run(&settings).unwrap();
-        let agent = load::file(&settings.agents_dir.join("first.yaml")).unwrap();
+        let path = settings.agents_dir.join("first.yaml");
+        let agent = load::file(&path).unwrap();
         assert_eq!(agent.id(), "first");
+        let (_, warnings) = crate::known_names::local_names(&settings).check(agent).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        std::fs::write(&path, "mine").unwrap();
         assert!(Init.run(&settings).unwrap_err().to_string().contains("exists already"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
     }
 }

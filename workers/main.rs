@@ -1,8 +1,8 @@
 //! The program `turnwheel`: parses the command line, reads the settings, and calls the library.
 //!
 //! Each group of commands has its own file. [`roles`] runs the long-lived processes (`dev`, `worker`, `scheduler`,
-//! `gateway`, `all`). The other commands reach a running system through [`connection`]: directly on a cluster, or
-//! through the gateway of `turnwheel dev`. Their output goes through [`table`], [`chat_display`] (conversations),
+//! `gateway`, `all`). The other commands reach a running system through [`connection`]: always a gateway, which the
+//! process serves itself for a cluster. Their output goes through [`table`], [`chat_display`] (conversations),
 //! [`progress`] (runs) and [`report`] (files); [`failure`] prints errors with their hints.
 
 // A binary's modules have no outside users.
@@ -68,7 +68,8 @@ Examples:
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 
-New here? Run `turnwheel init`, then `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`.
+New here? Run `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`. `turnwheel init` writes a first
+agent of your own.
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
 Exit status: 0 success, 1 failure, 2 wrong usage.";

@@ -37,12 +37,13 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     let engine = Engine::builder(settings).open().await?;
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
     let agents = crate::watch::apply(settings, store.as_ref()).await;
+    let first = first_chat_agent(&agents);
     let watched = crate::watch::keep(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
     let demo = serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;
     let parts = Parts { worker: true, scheduler: true, gateway: true };
-    greet(settings, demo);
+    greet(settings, demo, first.as_deref());
     let ended = run(&engine, parts, &mut signals).await;
     drop(marker);
     tasks.shutdown(STOP_TIMEOUT).await;
@@ -134,16 +135,27 @@ pub async fn demo(listen: SocketAddr) -> anyhow::Result<()> {
 }
 
 /// Prints where `dev` serves what, and the next commands to try.
-fn greet(settings: &Settings, demo: Option<SocketAddr>) {
+fn greet(settings: &Settings, demo: Option<SocketAddr>, agent: Option<&str>) {
     let demo = demo.map_or_else(|| "not started".to_owned(), |address| format!("http://{address}"));
     let (agents, data) = (settings.agents_dir.display(), settings.data_dir.display());
     eprintln!("Turnwheel {}: the whole engine in this process; Ctrl-C stops it", env!("CARGO_PKG_VERSION"));
     eprintln!("  gateway   http://{}   (API: /openapi.json)", settings.gateway.listen);
     eprintln!("  demo API  {demo}   (its calls: /log)");
     eprintln!("  files     agents in {agents}, applied when you save them; data in {data}");
-    eprintln!(
-        "  try       turnwheel chat --agent sales   in a second terminal; turnwheel agents list shows all agents"
-    );
+    let next = match agent {
+        Some(agent) => {
+            format!("turnwheel chat --agent {agent}   in a second terminal; turnwheel agents list shows all agents")
+        }
+        None => "turnwheel init   writes a first agent; there is none yet".to_owned(),
+    };
+    eprintln!("  try       {next}");
+}
+
+/// The agent that the greeting names: the sample agent `sales`, else the first one that takes chats.
+fn first_chat_agent(agents: &crate::watch::Watched) -> Option<String> {
+    let mut chats = agents.iter().map(|(_, agent)| agent).filter(|agent| !agent.is_task_agent());
+    let first = chats.clone().find(|agent| agent.id == "sales").or_else(|| chats.next());
+    first.map(|agent| agent.id.clone())
 }
 
 /// Returns its address; `None` if it could not be started.

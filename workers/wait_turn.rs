@@ -9,6 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use types::event::Event;
 use types::session::Status;
 
+/// How long a read of the session may take. The gateway itself waits up to 1 s for the queue.
+const READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the session is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long events from before the commit may take to arrive.
@@ -56,7 +58,7 @@ impl TurnWait<'_> {
 
     /// False if the session cannot be read: the feed reports lost connections.
     async fn is_committed(&self) -> bool {
-        let asked = timeout(POLL_INTERVAL, self.client.session(self.session_id)).await;
+        let asked = timeout(READ_TIMEOUT, self.client.session(self.session_id)).await;
         // Also true for a job that was merged into another job's turn.
         matches!(asked, Ok(Ok(Some(found))) if found.session.has_handled(self.turn_id))
     }

@@ -6,8 +6,7 @@ use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
 use embedded::queue::EmbeddedQueue;
-use embedded::store as embedded_file;
-use embedded::store::{EmbeddedFile, EmbeddedStore};
+use embedded::store::{self, EmbeddedFile, EmbeddedStore};
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -19,7 +18,7 @@ pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
 /// waits.
 pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineError> {
     match settings.backend {
-        Backend::Embedded => on_file(EmbeddedFile::open(&embedded_file::path(settings))?, settings, tasks).await,
+        Backend::Embedded => on_file(EmbeddedFile::open(&store::path(settings))?, settings, tasks).await,
         Backend::Cluster => {
             let queue = NatsQueue::connect(settings, tasks.stop_token()).await?;
             let store = MongoStore::connect(settings, tasks).await?;

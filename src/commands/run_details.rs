@@ -1,13 +1,11 @@
 //! Reading runs of workflows.
 
-use super::runs::{NewRun, StartedRun};
 use crate::error::CommandError;
 use engine::run::timeline;
 use engine::workflow::Flows;
 use engine::workflow::orchestration::TimelineEntry;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use storage::queue::Queue;
 use storage::store::Store;
 use types::ids;
 use types::run::{RunRecord, RunStatus};
@@ -70,17 +68,6 @@ pub struct RunDetails {
 pub async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandError> {
     ids::check("run_id", run_id)?;
     store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))
-}
-
-/// Starts a new run that repeats `run_id` from a stage on.
-pub async fn rerun_from(
-    queue: &dyn Queue,
-    store: &dyn Store,
-    run_id: &str,
-    from_stage: String,
-) -> Result<StartedRun, CommandError> {
-    let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
-    super::runs::start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
 }
 
 /// Returns a run with its timeline so far.

@@ -1,8 +1,8 @@
 //! Starting, cancelling and resuming runs of workflows.
 
 use super::enqueue::{enqueue, new_id};
-use super::operator as cmd_operator;
-use super::operator::OperatorCommand;
+use super::operator::{self, OperatorCommand};
+use super::run_details::load;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
@@ -232,11 +232,6 @@ fn pending(job: &Job) -> Option<RunRecord> {
     })
 }
 
-async fn load(store: &dyn Store, run_id: &str) -> Result<RunRecord, CommandError> {
-    ids::check("run_id", run_id)?;
-    store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))
-}
-
 /// Cancels a run. A run within a chat ends together with its turn. The command is durable on return; the worker ends
 /// the run later. Fails with `run_ended` when the run has already ended.
 pub async fn cancel_run(
@@ -258,7 +253,7 @@ pub async fn cancel_run(
     }
     let cause = CancelReason::operator(reason.as_deref(), by.as_deref()).to_string();
     let order = OperatorCommand { command: Command::Cancel, name: None, reason, by };
-    cmd_operator::command(queue, store, &run.lane, order).await?;
+    operator::command(queue, store, &run.lane, order).await?;
     if run.status == RunStatus::Pending && run.started_at.is_none() {
         // The command is behind the run in its lane. The worker that takes the run finds in its record that it must not
         // start.
@@ -305,4 +300,15 @@ pub async fn resume_run(queue: &dyn Queue, store: &dyn Store, run_id: &str) -> R
         return Err(refused);
     }
     Ok(StartedRun { run_id: run.run_id, workflow_id: run.workflow_id })
+}
+
+/// Starts a new run that repeats `run_id` from a stage on.
+pub async fn rerun_from(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    run_id: &str,
+    from_stage: String,
+) -> Result<StartedRun, CommandError> {
+    let (from_run, from_stage) = (Some(run_id.to_owned()), Some(from_stage));
+    start_run(queue, store, NewRun { from_run, from_stage, ..NewRun::default() }).await
 }

@@ -3,7 +3,6 @@
 use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
 use storage::queue::{self, Queue};
-use storage::store::Store;
 use types::session::{Kind, Session, Status, Waiting};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
@@ -97,16 +96,6 @@ pub struct TurnDetails {
     pub turn: TurnRecord,
     /// The recorded steps of the turn, ordered by key.
     pub steps: Vec<StepRecord>,
-}
-
-/// Returns the last turns of a session with their steps, oldest first.
-pub async fn turns_of(store: &dyn Store, session_id: &str, limit: usize) -> Result<Vec<TurnDetails>, CommandError> {
-    let mut found = Vec::new();
-    for turn in store.turns(session_id, limit).await?.into_iter().rev() {
-        let steps = store.steps(session_id, &turn.turn_id).await?;
-        found.push(TurnDetails { turn, steps });
-    }
-    Ok(found)
 }
 
 /// Validates the limit of a listing: 50 by default, at most 1,000. Fails with `invalid_query` outside of 1 to 1,000.

@@ -8,13 +8,13 @@ use storage::queue::{Queue, Storage};
 use tracing::warn;
 
 /// The content type of [`text`].
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+pub(crate) const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 /// How long the queue may take to report its backlog and storage.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Renders the metrics of this process, and the queue's backlog and storage as they are now. If the queue is
 /// unreachable, its metrics are omitted: an old value would look like a lane that makes no progress.
-pub async fn text(queue: &dyn Queue) -> String {
+pub(crate) async fn text(queue: &dyn Queue) -> String {
     let mut text = encode(&metrics().registry);
     let registry = Registry::new();
     let oldest = registered(

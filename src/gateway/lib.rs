@@ -7,8 +7,8 @@
 //! 3. `auth` checks the bearer token.
 //! 4. `input` reads path, query and body.
 //! 5. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
-//!    publish jobs. `sessions`, [`timers`], `agents`, [`models`], [`knowledge`], [`workflows`], [`runs`],
-//!    [`dead_letters`] and `processes` read and write the store. `health`, `doctor` and `metrics` report how the
+//!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows`, `runs`,
+//!    `dead_letters` and `processes` read and write the store. `health`, `doctor` and `metrics` report how the
 //!    deployment works.
 //! 6. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
@@ -19,29 +19,29 @@ mod agents;
 mod auth;
 mod control;
 mod cors;
-pub mod dead_letters;
+mod dead_letters;
 mod doctor;
 mod event_stream;
 mod events;
-pub mod exposition;
+mod exposition;
 mod health;
 mod input;
-pub mod knowledge;
+mod knowledge;
 mod limits;
 mod messages;
 mod metrics;
-pub mod models;
+mod models;
 mod openapi;
 mod processes;
-pub mod reject;
+mod reject;
 mod run_events;
 mod run_stream;
-pub mod runs;
+mod runs;
 mod serve;
 mod sessions;
-pub mod timers;
+mod timers;
 mod trace;
-pub mod workflows;
+mod workflows;
 
 pub use limits::Limits;
 pub use reject::Reject;
@@ -65,8 +65,9 @@ use storage::queue::Queue;
 use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 
-/// The largest request body in bytes: 1 MiB of text, and 64 KiB for the other fields.
-pub const MAX_BODY: usize = 1024 * 1024 + 64 * 1024;
+/// The largest request body in bytes: a text of 1 MiB, of which JSON may escape every character, and 64 KiB for the other
+/// fields.
+pub const MAX_BODY: usize = 2 * 1024 * 1024 + 64 * 1024;
 
 /// The dependencies of the handlers. Cheap to clone.
 #[derive(Clone)]
@@ -88,8 +89,8 @@ pub struct GatewayState {
     limits: Limits,
     streams: StreamSlots,
     stop: CancellationToken,
-    /// Whether sessions are shown with their lease.
-    leases: bool,
+    /// Whether sessions are shown with their lease and open turn, and lanes of runs are shown as sessions.
+    internals: bool,
 }
 
 impl GatewayState {
@@ -114,7 +115,7 @@ impl GatewayState {
             limits,
             streams,
             stop,
-            leases: false,
+            internals: false,
         }
     }
 
@@ -138,9 +139,9 @@ impl GatewayState {
         Self { flows, ..self }
     }
 
-    /// Shows sessions with their lease. For operators.
-    pub fn with_leases(self) -> Self {
-        Self { leases: true, ..self }
+    /// Shows sessions with their lease and their open turn, and the lanes of runs as sessions. For operators.
+    pub fn with_internals(self) -> Self {
+        Self { internals: true, ..self }
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.

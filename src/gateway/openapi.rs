@@ -12,11 +12,6 @@ use axum::extract::Extension;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue};
 use axum::routing::MethodRouter;
-use commands::{
-    dead_letters as cmd_dead_letters, enqueue as cmd_enqueue, knowledge as cmd_knowledge, messages as cmd_messages,
-    models as cmd_models, operator as cmd_operator, run_details as cmd_run_details, runs as cmd_runs,
-    sessions as cmd_sessions, workflows as cmd_workflows,
-};
 use definitions::workflow::definition::StoredWorkflow;
 use engine::workflow::orchestration::event::RunEvent;
 use types::event::{Reply, StatusEvent, StepEvent};
@@ -45,13 +40,13 @@ const BEARER: &str = "bearer";
         (name = "operation", description = "Health, metrics, processes and dead letters"),
     ),
     components(schemas(
-        Id, DottedId, cmd_messages::NewMessage, cmd_enqueue::Accepted, cmd_operator::PostedReply, control::CommandDetails, control::HumanReply, sessions::SessionList,
-        cmd_sessions::SessionDetails, sessions::TurnList, cmd_sessions::TurnDetails, types::session::Session, agents::AgentList, agents::Applied,
-        cmd_models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, dead_letters::DeadLetterList,
-        cmd_dead_letters::DeadLetterDetails, cmd_dead_letters::ReplayedLetter, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
-        cmd_knowledge::NewText, cmd_knowledge::StoredSource, cmd_knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
-        RunEvent, StoredWorkflow, workflows::WorkflowList, cmd_workflows::Registered, run_stream::RunRequest,
-        cmd_runs::StartedRun, runs::RunList, cmd_run_details::RunDetails, runs::Cancellation, runs::Restart,
+        Id, DottedId, commands::messages::NewMessage, commands::enqueue::Accepted, commands::operator::PostedReply, control::CommandDetails, control::HumanReply, sessions::SessionList,
+        commands::sessions::SessionDetails, sessions::TurnList, commands::sessions::TurnDetails, types::session::Session, agents::AgentList, agents::Applied,
+        commands::models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, dead_letters::DeadLetterList,
+        commands::dead_letters::DeadLetterDetails, commands::dead_letters::ReplayedLetter, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
+        commands::knowledge::NewText, commands::knowledge::StoredSource, commands::knowledge::RemovedSource, Refusal, Fault, Reply, StatusEvent, StepEvent,
+        RunEvent, StoredWorkflow, workflows::WorkflowList, commands::workflows::Registered, run_stream::RunRequest,
+        commands::runs::StartedRun, runs::RunList, commands::run_details::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]
 struct Description;

@@ -84,7 +84,7 @@ pub(super) struct Refusal {
 
 /// An error: the problem and the remedy.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// Stable code of this kind of error, in `snake_case`.
     #[schema(example = "unknown_session")]
     code: &'static str,

@@ -72,8 +72,10 @@ pub(super) async fn show(
     let session = load(&state, &session_id).await?;
     let asked = tokio::time::timeout(QUEUE_TIMEOUT, has_jobs(state.queue.as_ref(), &session)).await;
     let has_jobs = asked.ok().and_then(Result::ok);
-    let lease = session.lease.clone().filter(|_| state.leases);
-    let session = Session { lease, ..public_view(session) };
+    let session = match state.internals {
+        true => Session { outbox: Vec::new(), ..session },
+        false => public_view(session),
+    };
     Ok(Json(SessionDetails { session, has_jobs }))
 }
 
@@ -119,6 +121,6 @@ pub(super) async fn turn(
 
 async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {
     ids::check("session_id", session_id)?;
-    let session = state.store.session(session_id).await?.filter(|session| session.kind != Kind::Run);
+    let session = state.store.session(session_id).await?.filter(|session| state.internals || session.kind != Kind::Run);
     Ok(session.ok_or_else(|| CommandError::unknown_session(session_id))?)
 }

@@ -182,3 +182,15 @@ macro_rules! targets {
 }
 
 targets!(job, agent, template, rules, decision, canonical, mask, condition, workflow);
+
+/// The tests compile the targets with their own dependencies. `cargo fuzz` uses those of `fuzz/Cargo.toml`.
+#[test]
+fn the_fuzz_workspace_names_every_crate_that_its_targets_use() {
+    let (manifest, targets) = (include_str!("../../fuzz/Cargo.toml"), include_str!("../../fuzz/src/lib.rs"));
+    let used = targets.lines().filter_map(|line| line.strip_prefix("use ")?.split("::").next());
+    let crates: std::collections::BTreeSet<&str> = used.filter(|name| !["std", "super"].contains(name)).collect();
+    assert!(crates.contains("types") && crates.contains("serde_json"), "{crates:?}");
+    for name in crates {
+        assert!(manifest.lines().any(|line| line.starts_with(&format!("{name} = "))), "fuzz/Cargo.toml lacks {name}");
+    }
+}
