@@ -77,7 +77,8 @@ impl Tasks {
                 }
             }
         };
-        tokio::spawn(self.tracker.track_future(watched).in_current_span());
+        // The span within the tracked future: it has ended when `finish` returns.
+        tokio::spawn(self.tracker.track_future(watched.in_current_span()));
     }
 
     /// Waits until every task has ended, at most for `limit`. Returns true if all have. The caller must not start

@@ -3,8 +3,8 @@
 use crate::commands::Folder;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::api::Api;
-use crate::support::backend::cluster;
-use crate::support::engine::{DEADLINE, with_model};
+use crate::support::backend::{cluster, embedded_with};
+use crate::support::engine::{DEADLINE, Engine, with_model};
 use crate::support::process::Process;
 use crate::support::script::{ScriptedModel, plan};
 use crate::support::servers::free_port;
@@ -22,7 +22,15 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id};
+use tracing::subscriber::set_default;
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::{Layer, Registry, fmt};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -248,4 +256,40 @@ async fn without_a_collector_jobs_have_no_trace() {
     assert_eq!(posted.status(), 202);
     let job = backend.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap();
     assert_eq!(job.trace, None);
+}
+
+/// Counts the spans of turns, as an exporter of spans gets them.
+#[derive(Clone, Default)]
+struct TurnSpans(Arc<AtomicUsize>);
+
+impl<S: Subscriber> Layer<S> for TurnSpans {
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        if span.metadata().name() == "turn" {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// On one thread, because the state of a layer's filter belongs to the thread. With few places, so that turns begin while
+/// others commit.
+#[tokio::test]
+async fn the_exporter_gets_the_span_of_every_turn() {
+    const SESSIONS: usize = 100;
+    let mut settings = Settings { backend: Backend::Embedded, ..Settings::default() };
+    settings.worker.concurrency = 4;
+    let (spans, log) = (TurnSpans::default(), fmt::layer().with_writer(std::io::sink));
+    let exporter = spans.clone().with_filter(FilterFn::new(|metadata| metadata.is_span()));
+    let _default = set_default(Registry::default().with(exporter).with(log.with_filter(LevelFilter::INFO)));
+    let answers = (0..SESSIONS).map(|_| plan(json!("您好"), &answer("好"))).collect();
+    let engine = Engine::watching(embedded_with(settings).await, ScriptedModel::answering(answers).await).await;
+    engine.apply(agent(&Api::start().await)).await;
+    let sessions: Vec<String> = (0..SESSIONS).map(|session| format!("s{session}")).collect();
+    for session in &sessions {
+        engine.publish(session, "m-1", "在吗").await;
+    }
+    engine.start_worker();
+    for session in &sessions {
+        engine.turn(session, "m-1").await;
+    }
+    assert_eq!(spans.0.load(Ordering::Relaxed), SESSIONS);
 }

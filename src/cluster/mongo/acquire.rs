@@ -1,32 +1,35 @@
-//! Acquiring lanes. Each request takes the cheapest way that works:
+//! Acquiring lanes. [`lane::acquire`] decides; this module writes what it has decided. Each request takes the cheapest
+//! way that works:
 //!
-//! 1. This process released the session last and has it in its cache: a plain update takes the lane without a read. The
+//! 1. This process released the session last and has it in its cache: an update takes the lane without a read. The
 //!    [`fence`](super::fence) lets it apply only if no other process has held the lane since.
-//! 2. Another process released the session: it is read, then taken by the same plain update.
+//! 2. Another process released the session: it is read, then taken by the same update.
 //! 3. The session does not exist: it is inserted with its lease.
-//! 4. Anything else, for example a lane with a lease or an open turn: an update with a pipeline decides on the server,
-//!    and the document is read back.
+//! 4. Anything else, for example a lane with a lease or an open turn: the session is read, and the update applies only
+//!    if the lane's fields are still as they were read. Otherwise the session is read again.
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{date, int, literal, millis, raw};
-use super::fence::held_expression;
-use super::lane::{Failure, read_session};
-use super::update_ops::{new_session, reacquire};
+use super::lane::{Failure, MAX_CONFLICTS, conflict, read_session};
+use super::update_ops::{acquire_unchanged, new_session, reacquire, request_unchanged};
 use bson::raw::cstr;
-use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
-use std::collections::HashMap;
+use bson::{DateTime, RawDocumentBuf};
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::lane::{self, AcquireOutcome};
-use storage::store::records::{Acquire, Acquired, Grant, Rewind};
+use storage::store::records::{Acquire, Acquired, Grant};
 use storage::store::{Result, StoreError};
 use types::session::{Kind, Session};
-use types::timestamp::Timestamp;
 use types::turn::TurnMark;
 
 /// The minimum time that the session of a run is kept. No run takes this long.
 const RUN_SESSION_RETENTION: Duration = Duration::from_secs(7 * 86_400);
+
+/// How many lanes are acquired by conditional updates at the same time.
+const CONCURRENT_ACQUISITIONS: usize = 16;
 
 /// A request with its index in the group.
 type IndexedRequest<'i> = (usize, &'i Acquire);
@@ -67,18 +70,18 @@ impl Db {
             return None;
         }
         let left = session.lease.is_none() && session.turn.is_none();
-        let mut taken = || lane::acquire(&mut session, item, self.clock.latest());
+        let mut taken = || lane::acquire(&mut session, item, self.clock.bounds());
         (left && taken() == AcquireOutcome::Granted { resumed: false }).then_some(session)
     }
 
-    /// Reads the sessions, then takes the lanes that are free, inserts the sessions that do not exist, and lets the
-    /// server decide on the others.
+    /// Reads the sessions, then takes the lanes that are free, inserts the sessions that do not exist, and acquires the
+    /// others one by one.
     async fn acquire_uncached(&self, items: Vec<IndexedRequest<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
         if items.is_empty() {
             return Ok(HashMap::new());
         }
         let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
-        let documents = self.session_documents(ids, None).await?;
+        let mut documents = self.session_documents(ids, None).await?;
         let (mut left, mut unreadable) = (Vec::new(), HashMap::new());
         for (index, item) in &items {
             match documents.get(&item.session_id).map(read_session) {
@@ -90,6 +93,7 @@ impl Db {
             }
         }
         let missing = items.iter().filter(|(_, item)| !documents.contains_key(&item.session_id)).copied().collect();
+        let tried: HashSet<usize> = left.iter().map(|((index, _), _)| *index).collect();
         let with_forgotten_jobs = with_forgotten_jobs(left.iter());
         let (mut outcomes, made, marks) = futures::try_join!(
             self.reacquire(left),
@@ -99,8 +103,16 @@ impl Db {
         note_earlier(&mut outcomes, &marks);
         outcomes.extend(made);
         outcomes.extend(unreadable);
-        let rest = items.into_iter().filter(|(index, _)| !outcomes.contains_key(index)).collect();
-        outcomes.extend(self.acquire_by_pipeline(rest).await?);
+        let mut rest = Vec::new();
+        for (index, item) in items {
+            if !outcomes.contains_key(&index) {
+                // A plain update that was refused has shown that the document is outdated.
+                let known = documents.remove(&item.session_id).filter(|_| !tried.contains(&index));
+                rest.push(self.acquire_unchanged(item, known).map(move |acquired| (index, acquired)).boxed());
+            }
+        }
+        let acquired: Vec<_> = stream::iter(rest).buffer_unordered(CONCURRENT_ACQUISITIONS).collect().await;
+        outcomes.extend(acquired);
         Ok(outcomes)
     }
 
@@ -138,7 +150,12 @@ impl Db {
         };
         let documents = made.iter().map(document).collect::<Result<Vec<_>>>()?;
         let failures = self.bulk(Bulk::Insert("sessions"), &documents).await?;
-        Ok(self.granted(made.into_iter(), &failures))
+        let refused = |(place, failure): (&usize, &Failure)| Some((made.get(*place)?.0, Err(failure.error())));
+        let refused: Vec<_> =
+            failures.iter().filter(|(_, failure)| !failure.is_duplicate()).filter_map(refused).collect();
+        let mut outcomes = self.granted(made.into_iter(), &failures);
+        outcomes.extend(refused);
+        Ok(outcomes)
     }
 
     /// The grants of the statements that did not fail, by index.
@@ -155,54 +172,45 @@ impl Db {
         granted.collect()
     }
 
-    async fn acquire_by_pipeline(&self, items: Vec<IndexedRequest<'_>>) -> Result<HashMap<usize, Result<Acquired>>> {
-        if items.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let statements: Vec<_> = items
-            .iter()
-            .map(|(_, item)| raw(&doc! {"q": {"_id": &item.session_id}, "u": acquire_pipeline(item), "upsert": true}))
-            .collect::<Result<_>>()?;
-        let failures = self.bulk(Bulk::Update("sessions"), &statements).await?;
-        let ids = items.iter().map(|(_, item)| item.session_id.as_str()).collect();
-        let documents = self.session_documents(ids, None).await?;
-        let outcome = |place: usize, item: &Acquire| {
-            match failures.get(&place) {
-                // Two processes create the same session concurrently: one of them has to retry.
-                Some(failure) if failure.is_duplicate() => {
-                    return Err(StoreError::Unavailable(failure.problem.clone()));
+    /// Reads the session unless it is known, applies the rules, and writes the result if the lane has not changed since.
+    async fn acquire_unchanged(&self, item: &Acquire, mut known: Option<RawDocumentBuf>) -> Result<Acquired> {
+        for _ in 0..MAX_CONFLICTS {
+            let document = match known.take() {
+                Some(document) => Some(document),
+                None => self.session_document(&item.session_id).await?,
+            };
+            let Some(document) = document else {
+                // The session was deleted meanwhile, or never existed.
+                match self.insert_sessions(vec![(0, item)]).await?.remove(&0) {
+                    Some(made) => return made,
+                    None => continue,
                 }
-                Some(failure) => return Err(failure.error()),
-                None => {}
-            }
-            match documents.get(&item.session_id) {
-                Some(document) => acquired(item, document),
-                None => Err(StoreError::Unavailable("the session was deleted during its acquisition".into())),
-            }
-        };
-        let outcomes = items.iter().enumerate().map(|(place, (index, item))| (*index, outcome(place, item)));
-        let outcomes: HashMap<usize, Result<Acquired>> = outcomes.collect();
-        for (index, item) in &items {
-            match outcomes.get(index) {
-                Some(Ok(Acquired::Granted(grant))) => self.cache.put(grant.session.clone()),
-                // Another version of the program changed the document between the read and the update.
-                Some(Err(StoreError::Damaged { .. })) => self.release_undecodable(item, &documents).await?,
-                _ => {}
+            };
+            // A session that cannot be decoded is not acquired and counts no attempt. A worker of another version that
+            // can decode it takes the lane.
+            let before = read_session(&document)?;
+            let mut session = before.clone();
+            let (update, acquired) = match lane::acquire(&mut session, item, self.clock.bounds()) {
+                AcquireOutcome::Handled => return Ok(Acquired::Handled),
+                AcquireOutcome::OtherStream => return Ok(Acquired::OtherStream),
+                // The lease holder knows of this job already, or will find it at its commit.
+                AcquireOutcome::Busy(until) if session.pending_seq == before.pending_seq => {
+                    return Ok(Acquired::Busy(until));
+                }
+                AcquireOutcome::Busy(until) => (request_unchanged(&document, &session)?, Acquired::Busy(until)),
+                AcquireOutcome::Granted { resumed } => {
+                    let update = acquire_unchanged(&document, &before, &session)?;
+                    (update, Acquired::Granted(Box::new(Grant { session, resumed, earlier: None })))
+                }
+            };
+            if self.update_one(update).await?.0 {
+                if let Acquired::Granted(grant) = &acquired {
+                    self.cache.put(grant.session.clone());
+                }
+                return Ok(acquired);
             }
         }
-        Ok(outcomes)
-    }
-
-    /// Releases the lane of a session that cannot be decoded, if it was taken for `item`.
-    async fn release_undecodable(&self, item: &Acquire, documents: &HashMap<String, RawDocumentBuf>) -> Result<()> {
-        let Some(document) = documents.get(&item.session_id) else { return Ok(()) };
-        let lease = document.get_document("lease").ok();
-        let ours = lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str());
-        let epoch = document.get_i64("epoch").ok().and_then(|epoch| u64::try_from(epoch).ok());
-        match epoch.filter(|_| ours) {
-            Some(epoch) => self.release(&item.session_id, epoch, false).await.map(|_| ()),
-            None => Ok(()),
-        }
+        Err(conflict(&item.session_id))
     }
 }
 
@@ -221,133 +229,5 @@ fn note_earlier(outcomes: &mut HashMap<usize, Result<Acquired>>, marks: &HashMap
         if let Some(Ok(Acquired::Granted(grant))) = outcomes.get_mut(index) {
             grant.earlier = Some(*mark);
         }
-    }
-}
-
-fn acquired(item: &Acquire, document: &RawDocumentBuf) -> Result<Acquired> {
-    let lease = document.get_document("lease").ok();
-    if lease.and_then(|lease| lease.get_str("token").ok()) == Some(item.token.as_str()) {
-        let resumed = lease.and_then(|lease| lease.get_bool("resumed").ok()).unwrap_or(true);
-        let session = read_session(document)?;
-        return Ok(Acquired::Granted(Box::new(Grant { session, resumed, earlier: None })));
-    }
-    let stream = document.get_datetime("stream").ok().map(|at| at.timestamp_millis());
-    if stream.is_some_and(|stream| stream != item.stream.as_millis()) {
-        return Ok(Acquired::OtherStream);
-    }
-    if document.get_i64("last_seq").is_ok_and(|last_seq| last_seq >= int(item.seq)) {
-        return Ok(Acquired::Handled);
-    }
-    let until = lease.and_then(|lease| lease.get_datetime("until").ok()).map_or(0, bson::DateTime::timestamp_millis);
-    Ok(Acquired::Busy(Timestamp::from_millis(until)))
-}
-
-/// The update of [`storage::store::Store::acquire`] as a pipeline. Its first stages compute the facts, the later ones
-/// act on them.
-fn acquire_pipeline(item: &Acquire) -> Vec<Document> {
-    let seq = int(item.seq);
-    let nothing = bson::DateTime::from_millis(0);
-    let facts = doc! {
-        "_new": {"$and": [
-            {"$in": [{"$ifNull": ["$stream", Bson::Null]}, [Bson::Null, date(item.stream)]]},
-            {"$lt": [{"$ifNull": ["$last_seq", 0_i64]}, seq]},
-        ]},
-        "_free": {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
-        "_resumed": {"$eq": [{"$type": "$turn"}, "object"]},
-    };
-    let granted = doc! {"_granted": {"$and": ["$_new", "$_free"]}};
-    let if_granted =
-        |then: Bson, otherwise: &str| doc! {"$cond": ["$_granted", then, {"$ifNull": [otherwise, "$$REMOVE"]}]};
-    let pin = item.pin.as_ref();
-    let fresh = doc! {
-        "seq": if pin.is_some() { seq } else { 0 },
-        "agent_id": literal(pin.map(|pin| pin.agent_id.clone()).unwrap_or_default()),
-        "hash": literal(pin.map(|pin| pin.hash.clone()).unwrap_or_default()),
-        "status": {"$ifNull": ["$workflow_state.status", "ready"]},
-        "at": "$$NOW",
-        "attempt": 1,
-    };
-    let again = doc! {"$mergeObjects": ["$turn", {"attempt": {"$add": [{"$ifNull": ["$turn.attempt", 0]}, 1]}}]};
-    let lease = doc! {
-        "owner": literal(item.owner.clone()),
-        "until": {"$add": ["$$NOW", millis(item.lease)]},
-        "token": literal(item.token.clone()),
-        "resumed": "$_resumed",
-    };
-    let mut changes = defaults(item);
-    changes.extend(doc! {
-        "pending_seq": {"$cond": ["$_new", {"$max": ["$pending_seq", seq]}, {"$ifNull": ["$pending_seq", 0_i64]}]},
-        "epoch": {"$add": [{"$ifNull": ["$epoch", 0_i64]}, {"$cond": ["$_granted", 1_i64, 0_i64]}]},
-        "turn": if_granted(doc! {"$cond": ["$_resumed", again, fresh]}.into(), "$turn"),
-        "lease": if_granted(lease.into(), "$lease"),
-        "waiting_since": if_granted("$$REMOVE".into(), "$waiting_since"),
-        "updated_at": {"$ifNull": ["$updated_at", "$$NOW"]},
-    });
-    let mut pipeline: Vec<Document> =
-        item.rewind.iter().map(|found| doc! {"$set": rewound(found, item.stream)}).collect();
-    pipeline.extend([doc! {"$set": facts}, doc! {"$set": granted}, doc! {"$set": changes}]);
-    if let Some(pin) = pin.filter(|pin| pin.announce) {
-        let announced = doc! {"$and": [
-            "$_granted",
-            {"$not": ["$_resumed"]},
-            {"$eq": ["$workflow_state.hash", literal(pin.hash.clone())]},
-            {"$in": ["$workflow_state.status", ["ready", "cancelled"]]},
-        ]};
-        let status = doc! {"$cond": [announced, "processing", "$workflow_state.status"]};
-        pipeline.push(doc! {"$set": {"workflow_state.status": status}});
-    }
-    // Without the fence, the lease holder's plain commit fails, so that it does not release a lane with another job.
-    let kept = doc! {"$cond": ["$_new", "$$REMOVE", {"$ifNull": ["$fence", "$$REMOVE"]}]};
-    pipeline.push(doc! {"$set": {"fence": {"$cond": ["$_granted", held_expression(), kept]}}});
-    pipeline.push(doc! {"$unset": ["_new", "_free", "_resumed", "_granted"]});
-    pipeline
-}
-
-/// The fields that a rewind sets if the lane is free and the session still has the values that the caller has read.
-fn rewound(found: &Rewind, stream: Timestamp) -> Document {
-    let nothing = bson::DateTime::from_millis(0);
-    let here = doc! {"$and": [
-        {"$gt": ["$created_at", Bson::Null]},
-        {"$lte": [{"$ifNull": ["$lease.until", nothing]}, "$$NOW"]},
-        {"$eq": [{"$ifNull": ["$stream", Bson::Null]}, found.stream.map_or(Bson::Null, date)]},
-        {"$eq": [{"$ifNull": ["$last_seq", 0_i64]}, int(found.last_seq)]},
-    ]};
-    let then = |then: Bson, field: &str| doc! {"$cond": [here.clone(), then, {"$ifNull": [field, "$$REMOVE"]}]};
-    let turn = doc! {"$cond": [
-        {"$eq": [{"$type": "$turn"}, "object"]},
-        {"$mergeObjects": ["$turn", {"seq": 0_i64, "attempt": 0, "agent_id": "", "hash": ""}]},
-        "$$REMOVE",
-    ]};
-    doc! {
-        "stream": then(date(stream), "$stream"),
-        "last_seq": then(int(found.to).into(), "$last_seq"),
-        "pending_seq": then(int(found.to).into(), "$pending_seq"),
-        "turn": then(turn.into(), "$turn"),
-    }
-}
-
-/// The fields of a session that does not exist yet.
-fn defaults(item: &Acquire) -> Document {
-    let new = &item.new_session;
-    let or = |field: &str, value: Bson| doc! {"$ifNull": [field, value]};
-    let kind = bson::serialize_to_bson(&new.kind).unwrap_or(Bson::Null);
-    doc! {
-        "agent_id": or("$agent_id", literal(new.agent_id.clone())),
-        "user_id": or("$user_id", literal(new.user_id.clone())),
-        "channel": or("$channel", literal(new.channel.clone())),
-        "kind": or("$kind", literal(kind)),
-        "workflow_state": or("$workflow_state", literal(doc! {"hash": "", "need_greeting": true, "status": "ready"})),
-        "status_reason": or("$status_reason", Bson::Null),
-        "profile": or("$profile", literal(doc! {})),
-        "history": or("$history", Bson::Array(vec![])),
-        "timers": or("$timers", Bson::Array(vec![])),
-        "timer_generation": or("$timer_generation", Bson::Int64(0)),
-        // An existing session without `stream` may count in another stream, so it does not get this one.
-        "stream": or("$stream", doc! {"$cond": [{"$gt": ["$created_at", Bson::Null]}, "$$REMOVE", date(item.stream)]}.into()),
-        "last_seq": or("$last_seq", Bson::Int64(0)),
-        "recent_jobs": or("$recent_jobs", Bson::Array(vec![])),
-        "closed_at": or("$closed_at", Bson::Null),
-        "tokens": or("$tokens", Bson::Int64(0)),
-        "created_at": or("$created_at", "$$NOW".into()),
     }
 }

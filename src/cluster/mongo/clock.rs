@@ -1,8 +1,7 @@
 //! An estimate of the server's clock.
 //!
-//! Leases, timers and expiry dates are times of the server's clock, since all processes share it. An update with a
-//! pipeline reads that clock as `$$NOW`. A plain update cannot, so the process has to write the time itself, although
-//! its own clock may be wrong.
+//! Leases, timers and expiry dates are times of the server's clock, since all processes share it. The process computes
+//! them before it sends an update, although its own clock may be wrong.
 //!
 //! The process therefore reads the server's clock every few seconds, with the command `hello`. The server takes its
 //! time at some moment between the request and the response. When the response arrives, the server's clock thus shows
@@ -21,6 +20,7 @@ use bson::doc;
 use mongodb::Client;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use storage::store::lane::TimeBounds;
 use storage::store::{Result, StoreError};
 use types::timestamp::Timestamp;
 
@@ -82,6 +82,11 @@ impl ServerClock {
         let reading = self.reading();
         // The server reports whole milliseconds.
         reading.at.plus(reading.since.elapsed() + reading.uncertainty + Duration::from_millis(1))
+    }
+
+    /// Both bounds.
+    pub(super) fn bounds(&self) -> TimeBounds {
+        TimeBounds { earliest: self.earliest(), latest: self.latest() }
     }
 
     fn reading(&self) -> Reading {

@@ -6,7 +6,7 @@
 
 use super::problem::sentence;
 use bson::raw::{BindRawBsonRef, CStr};
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,12 +56,6 @@ pub fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef)
     let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
     document.append(key, value);
     Ok(())
-}
-
-/// Converts plain data to a document.
-pub(super) fn to_document(value: &impl Serialize) -> Result<Document, StoreError> {
-    let bytes = bson::serialize_to_vec(value).map_err(|error| StoreError::Refused(error.to_string()))?;
-    bson::deserialize_from_slice(&bytes).map_err(|error| StoreError::Refused(error.to_string()))
 }
 
 /// Decodes a stored document. `what` names it in the error.
@@ -175,11 +169,6 @@ fn are_plain(fields: &Map<String, Value>, depth: usize) -> bool {
 /// Converts free-form JSON to BSON.
 pub(super) fn free_form(value: &Value) -> Result<Bson, StoreError> {
     bson::serialize_to_bson(sealed(value).as_ref()).map_err(|error| StoreError::Refused(error.to_string()))
-}
-
-/// Wraps a value so that a pipeline takes it as data, also when its text begins with `$`.
-pub(super) fn literal(value: impl Into<Bson>) -> Bson {
-    Bson::Document(doc! { "$literal": value.into() })
 }
 
 pub(super) fn date(at: Timestamp) -> Bson {

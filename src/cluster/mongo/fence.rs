@@ -32,15 +32,15 @@
 //! A renewal of the lease checks the `held` token. A spent token is removed by the next update, because one update
 //! cannot both change and remove a field.
 //!
-//! Updates with a pipeline ([`super::acquire`], [`mod@super::commit`]) filter by epoch and keep the fence consistent.
-//! An acquisition sets the `held` token. Three updates remove the whole field: one of a worker that asks for a held
-//! lane, a release, and a commit by pipeline. After that the plain updates of every process fail, and the processes use
-//! the pipelines, which look at the document. For the same reason a person who edits an idle session by hand must
-//! remove `fence`.
+//! All other updates filter by the fields of the lane, as in any optimistic concurrency control, and keep the fence
+//! consistent. An acquisition and a commit that know the whole lane replace the fence by its current token. A worker
+//! that asks for a held lane removes the fence, and so does a release without a commit. The plain updates of every
+//! process then fail, and the processes read the session. For the same reason a person who edits an idle session by
+//! hand must remove `fence`.
 
 use super::document::{empty_document, put};
 use bson::raw::cstr;
-use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::{RawArrayBuf, RawDocumentBuf};
 use storage::store::Result;
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -106,12 +106,12 @@ impl FenceChange {
     }
 }
 
-/// A pipeline expression for a fence with only the `held` token. The document must already have its new epoch and its
-/// creation time.
-pub(super) fn held_expression() -> Document {
-    let created = doc! {"$toString": {"$toLong": "$created_at"}};
-    let name = doc! {"$concat": ["held-", {"$toString": "$epoch"}, "-", created]};
-    doc! {"$arrayToObject": [[{"k": name, "v": {"$literal": [0_i64]}}]]}
+/// A fence with one token.
+pub(super) fn with_token(token: &str) -> Result<RawDocumentBuf> {
+    let (mut fence, mut fresh) = (RawDocumentBuf::new(), RawArrayBuf::new());
+    fresh.push(0_i64);
+    put(&mut fence, token, fresh)?;
+    Ok(fence)
 }
 
 /// An update statement that filters by the id alone. It is an upsert, so that it fails when the document does not

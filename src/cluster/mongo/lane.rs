@@ -1,63 +1,25 @@
-//! Commits, releases and renewals of lanes. Each is one atomic update of one document; a group of them is one command.
+//! Updates of sessions, singly and in bulk, and the release and renewal of lanes. [`super::acquire`] and
+//! [`super::commits`] build on it.
 
 use super::command::{Bulk, Durability};
-use super::commit::{AfterCommit, statement};
-use super::document::{date, int, is_transient, millis, raw, read, unseal_fields};
+use super::document::{date, int, is_transient, raw, read, unseal_fields};
 use super::fence::FenceTokens;
-use super::journal::may_be_lost;
 use super::{Db, update_ops};
-use base::clock::moment;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::records::{Commit, Committed, LeaseKey};
-use storage::store::session_cache::after_release;
-use storage::store::{Result, StoreError};
+use storage::store::records::LeaseKey;
+use storage::store::{Result, StoreError, lane};
 use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// MongoDB's code for a duplicate key.
 const DUPLICATE_KEY: i32 = 11_000;
 
-/// A way to write a commit.
-#[derive(Clone, Copy)]
-enum CommitStrategy {
-    /// A plain update, computed from the cached session. It releases the lane.
-    Plain,
-    /// An update with a pipeline, computed by the server from the document.
-    Pipeline(AfterCommit),
-}
-
-/// A commit that is being written, with the ways to try.
-struct Attempt<'i> {
-    at: usize,
-    item: &'i Commit,
-    granted: Option<Session>,
-    /// The current way, and the ways to try after it.
-    strategies: &'static [CommitStrategy],
-}
-
-impl Attempt<'_> {
-    fn statement(&self, now: Timestamp) -> Result<RawDocumentBuf> {
-        match (self.strategies[0], &self.granted, &self.item.change) {
-            (CommitStrategy::Plain, Some(granted), Some(change)) => update_ops::commit(self.item, change, granted, now),
-            (CommitStrategy::Pipeline(leaves), ..) => raw(&statement(self.item, leaves)?),
-            (CommitStrategy::Plain, ..) => raw(&statement(self.item, AfterCommit::Released)?),
-        }
-    }
-
-    /// True when the statement did not apply, and the next way may.
-    fn refused(&self, failure: &Failure) -> bool {
-        matches!(self.strategies[0], CommitStrategy::Plain) || failure.matched_nothing()
-    }
-
-    fn next(&mut self) -> bool {
-        self.strategies = &self.strategies[1..];
-        !self.strategies.is_empty()
-    }
-}
+/// How often an update is tried again after another process has changed the session in between.
+pub(super) const MAX_CONFLICTS: usize = 10;
 
 /// The term of the primary that ran a command; `None` when the server does not report it.
 pub(super) type Term = Option<i64>;
@@ -78,12 +40,26 @@ impl Failure {
         let error = if is_transient(self.code) { StoreError::Unavailable } else { StoreError::Refused };
         error(self.problem.clone())
     }
+}
 
-    /// True when the statement matched nothing. The error code of a pipeline's `$divide` differs between server
-    /// versions, its text does not.
-    fn matched_nothing(&self) -> bool {
-        self.is_duplicate() || self.problem.contains("$divide by zero")
+/// Returns the failed statements of a bulk command by index, and the term of the primary.
+fn results(answer: &Document) -> Result<(HashMap<usize, Failure>, Term)> {
+    if let Ok(concern) = answer.get_document("writeConcernError") {
+        return Err(StoreError::Unavailable(format!("the write was not acknowledged by a majority: {concern}")));
     }
+    let mut failures = HashMap::new();
+    for error in answer.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
+        let index = usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
+        let problem = error.get_str("errmsg").unwrap_or_default().to_owned();
+        failures.insert(index, Failure { code: error.get_i32("code").unwrap_or(0), problem });
+    }
+    let term = answer.get_document("opTime").ok().and_then(|at| at.get_i64("t").ok());
+    Ok((failures, term))
+}
+
+/// The error of an update that was never based on the current session.
+pub(super) fn conflict(session_id: &str) -> StoreError {
+    StoreError::Unavailable(format!("session `{session_id}` changed {MAX_CONFLICTS} times during one update"))
 }
 
 impl Db {
@@ -108,18 +84,17 @@ impl Db {
         items: &[RawDocumentBuf],
         durable: Durability,
     ) -> Result<(HashMap<usize, Failure>, Term)> {
-        let answer = self.commands.bulk(kind, items, durable).await?;
-        if let Ok(concern) = answer.get_document("writeConcernError") {
-            return Err(StoreError::Unavailable(format!("the write was not acknowledged by a majority: {concern}")));
+        results(&self.commands.bulk(kind, items, durable).await?)
+    }
+
+    /// Runs one update of a session, durable on return. Returns whether its condition held, and the term.
+    pub(super) async fn update_one(&self, statement: RawDocumentBuf) -> Result<(bool, Term)> {
+        let answer = self.commands.bulk(Bulk::Update("sessions"), &[statement], Durability::Majority).await?;
+        let (failures, term) = results(&answer)?;
+        match failures.values().next() {
+            Some(failure) => Err(failure.error()),
+            None => Ok((answer.get_i32("n").is_ok_and(|matched| matched > 0), term)),
         }
-        let mut failures = HashMap::new();
-        for error in answer.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
-            let index = usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
-            let problem = error.get_str("errmsg").unwrap_or_default().to_owned();
-            failures.insert(index, Failure { code: error.get_i32("code").unwrap_or(0), problem });
-        }
-        let term = answer.get_document("opTime").ok().and_then(|at| at.get_i64("t").ok());
-        Ok((failures, term))
     }
 
     /// Reads session documents, with all or only the named fields. Returns them by id.
@@ -138,96 +113,24 @@ impl Db {
         Ok(documents.into_iter().map(|document| (id(&document), document)).collect())
     }
 
-    pub(super) async fn commit_all(self, items: Arc<Vec<Commit>>) -> Result<Vec<Result<Committed>>> {
-        // Takes the sessions out of the cache. `done` puts them back when the outcome is known.
-        let mut open: Vec<Attempt<'_>> = items.iter().enumerate().map(|(at, item)| self.attempt(at, item)).collect();
-        let lost = self.lost_before(&items).await?;
-        open.retain(|attempt| !lost.contains(&attempt.at));
-        // The journal first: a committed turn must have its records.
-        let turns: Vec<&Commit> = open.iter().map(|attempt| attempt.item).collect();
-        let mut written = self.write_turns(&turns, Durability::Primary).await?;
-        let now = self.clock.latest();
-        let mut outcomes: Vec<Result<Committed>> = items.iter().map(|_| Ok(Committed::Fenced)).collect();
-        while !open.is_empty() {
-            let statements = open.iter().map(|attempt| attempt.statement(now)).collect::<Result<Vec<_>>>()?;
-            let (failures, term) = self.bulk_with(Bulk::Update("sessions"), &statements, Durability::Majority).await?;
-            if may_be_lost(written, term) {
-                // No durable command follows, so repeat the records durably.
-                self.write_turns(&turns, Durability::Majority).await?;
-                written = None;
-            }
-            let tried = std::mem::take(&mut open);
-            for (index, mut attempt) in tried.into_iter().enumerate() {
-                match failures.get(&index) {
-                    None => outcomes[attempt.at] = Ok(self.done(&mut attempt, now)),
-                    Some(failure) if !attempt.refused(failure) => {
-                        outcomes[attempt.at] = Err(failure.error());
-                    }
-                    Some(_) if attempt.next() => open.push(attempt),
-                    Some(_) => {}
-                }
-            }
-        }
-        self.add_to_days(&items, &outcomes).await;
-        Ok(outcomes)
-    }
-
-    /// Returns the indexes of commits whose lanes are already lost. A turn's record is written before its commit
-    /// applies, so the store first checks every lease that may have expired.
-    async fn lost_before(&self, items: &[Commit]) -> Result<Vec<usize>> {
-        let now = moment();
-        let sure = |item: &Commit| item.change.is_none() || item.sure_until.is_some_and(|until| now < until);
-        let unsure: Vec<(usize, &Commit)> = items.iter().enumerate().filter(|(_, item)| !sure(item)).collect();
-        if unsure.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = unsure.iter().map(|(_, item)| item.session_id.as_str()).collect();
-        let documents = self.session_documents(ids, Some(doc! {"epoch": 1, "lease": 1})).await?;
-        let holder =
-            |item: &Commit| documents.get(&item.session_id).is_some_and(|document| holds(document, item.epoch));
-        Ok(unsure.into_iter().filter(|(_, item)| !holder(item)).map(|(at, _)| at).collect())
-    }
-
-    /// Prepares a commit and the ways in which it is tried. Most lanes have no further job, so a release is tried
-    /// first. When the plain release of a cached session fails, another worker has most likely asked for the lane.
-    fn attempt<'i>(&self, at: usize, item: &'i Commit) -> Attempt<'i> {
-        let granted = self.cache.take_granted(&item.session_id, item.epoch);
-        let strategies: &[CommitStrategy] = match (&granted, &item.change) {
-            // Another worker may ask for the lane between two tries. `pending_seq` only rises, so the last way always
-            // applies.
-            (Some(granted), Some(_)) if update_ops::can_release(item, granted) => &[
-                CommitStrategy::Plain,
-                CommitStrategy::Pipeline(AfterCommit::Held),
-                CommitStrategy::Pipeline(AfterCommit::Released),
-                CommitStrategy::Pipeline(AfterCommit::Held),
-            ],
-            _ => &[CommitStrategy::Pipeline(AfterCommit::Released), CommitStrategy::Pipeline(AfterCommit::Held)],
-        };
-        Attempt { at, item, granted, strategies }
-    }
-
-    fn done(&self, attempt: &mut Attempt<'_>, now: Timestamp) -> Committed {
-        match (attempt.strategies[0], attempt.granted.take(), &attempt.item.change) {
-            (CommitStrategy::Plain, Some(granted), Some(change)) => {
-                self.cache.put(after_release(granted, attempt.item, change, now))
-            }
-            (CommitStrategy::Pipeline(AfterCommit::Held), ..) => return Committed::Held,
-            _ => {}
-        }
-        Committed::Released
+    /// Reads one session document.
+    pub(super) async fn session_document(&self, session_id: &str) -> Result<Option<RawDocumentBuf>> {
+        Ok(self.session_documents(vec![session_id], None).await?.remove(session_id))
     }
 
     pub(super) async fn release(&self, session_id: &str, epoch: u64, counts_as_attempt: bool) -> Result<bool> {
-        let attempts = if counts_as_attempt { 0 } else { 1 };
-        let attempt = doc! {"$max": [0, {"$subtract": ["$turn.attempt", attempts]}]};
-        let turn = doc! {"$cond": [{"$eq": [{"$type": "$turn"}, "object"]}, {"$mergeObjects": ["$turn", {"attempt": attempt}]}, "$$REMOVE"]};
-        let pipeline =
-            vec![doc! {"$set": {"lease": "$$REMOVE", "fence": "$$REMOVE", "turn": turn, "waiting_since": "$$NOW"}}];
-        let filter = doc! {"_id": session_id, "epoch": int(epoch), "lease": {"$exists": true}};
         self.cache.take_granted(session_id, epoch);
-        let sessions = self.database.collection::<Document>("sessions");
-        let updated = self.in_time(sessions.update_one(filter, pipeline)).await?;
-        Ok(updated.matched_count > 0)
+        for _ in 0..MAX_CONFLICTS {
+            let Some(document) = self.session_document(session_id).await? else { return Ok(false) };
+            let mut session = read_session(&document)?;
+            if !lane::release(&mut session, epoch, counts_as_attempt, self.clock.latest()) {
+                return Ok(false);
+            }
+            if self.update_one(update_ops::release_unchanged(&document, &session)?).await?.0 {
+                return Ok(true);
+            }
+        }
+        Err(conflict(session_id))
     }
 
     pub(super) async fn undo_attempt(&self, session_id: &str, begun: Timestamp) -> Result<()> {
@@ -266,12 +169,12 @@ impl Db {
         if held.is_empty() {
             return Ok(Vec::new());
         }
+        let until = self.clock.latest().plus(lease);
         let statements: Vec<_> = held
             .iter()
             .map(|held| {
                 let filter = doc! {"_id": &held.session_id, "epoch": int(held.epoch), "lease": {"$exists": true}};
-                let until = doc! {"$add": ["$$NOW", millis(lease)]};
-                raw(&doc! {"q": filter, "u": [{"$set": {"lease.until": until}}]})
+                raw(&doc! {"q": filter, "u": {"$set": {"lease.until": date(until)}}})
             })
             .collect::<Result<_>>()?;
         self.bulk(Bulk::Update("sessions"), &statements).await?;
@@ -287,7 +190,7 @@ impl Db {
     }
 }
 
-fn holds(document: &RawDocumentBuf, epoch: u64) -> bool {
+pub(super) fn holds(document: &RawDocumentBuf, epoch: u64) -> bool {
     document.get_i64("epoch").is_ok_and(|found| found == int(epoch)) && document.get_document("lease").is_ok()
 }
 

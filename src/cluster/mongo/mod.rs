@@ -1,9 +1,11 @@
 //! The store on MongoDB. [`MongoStore`] implements [`Store`].
 //!
 //! - [`connect`]: the client, the indexes and the background tasks.
-//! - [`acquire`]: acquiring lanes. [`lane`]: committing, releasing and renewing them.
-//! - [`update_ops`]: the updates for a session in the cache ([`session_cache`](storage::store::session_cache)), guarded
-//!   by the [`fence`], with times of the [`clock`]. [`mod@commit`]: the commit for all other sessions.
+//! - [`acquire`]: acquiring lanes. [`commits`]: committing turns. [`lane`]: releasing and renewing lanes. Each applies the
+//!   rules of [`storage::store::lane`] to a session that was read or is in the
+//!   [`session_cache`](storage::store::session_cache), with times of the [`clock`].
+//! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
+//!   guarded by the [`fence`] or by the fields of the lane.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
 //! - [`versioned_collection`]: agents and workflows. [`plans`]: plans. `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
@@ -15,7 +17,7 @@
 mod acquire;
 mod clock;
 mod command;
-mod commit;
+mod commits;
 pub mod connect;
 mod days;
 mod document;

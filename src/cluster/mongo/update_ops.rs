@@ -1,10 +1,12 @@
-//! Updates of a session whose content is known, with plain operators: the insert, and the two updates of nearly every
-//! later turn. These two are the acquisition of a released lane, and the commit that releases it. Only changed fields
-//! are sent. [`super::fence`] makes each update apply at most once.
+//! The insert of a session and its updates. Only changed fields are sent.
+//!
+//! The two updates of nearly every turn are the acquisition of a released lane ([`reacquire`]) and the commit that
+//! releases it ([`commit`]). They and the renewal are guarded by the [`fence`](super::fence). All other updates, whose
+//! names end in `unchanged`, have a filter with the fields of the lane, and apply only while these are as given.
 
 use super::document::{append, empty_document, int, put, raw, sealed_fields};
-use super::fence::{FenceChange, FenceTokens, require_token, statement};
-use bson::raw::cstr;
+use super::fence::{FenceChange, FenceTokens, require_token, statement, with_token};
+use bson::raw::{CStr, cstr};
 use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -23,18 +25,9 @@ pub(super) fn new_session(session: &Session) -> Result<RawDocumentBuf> {
             document.append(name, value);
         }
     }
-    document.append(cstr!("lease"), lease(session)?);
-    let (mut fence, mut token) = (RawDocumentBuf::new(), RawArrayBuf::new());
-    token.push(0_i64);
-    put(&mut fence, &FenceTokens::from_session(session).held(), token)?;
-    document.append(cstr!("fence"), fence);
+    append(&mut document, cstr!("lease"), &session.lease)?;
+    document.append(cstr!("fence"), with_token(&FenceTokens::from_session(session).held())?);
     Ok(document)
-}
-
-fn lease(session: &Session) -> Result<RawDocumentBuf> {
-    let mut lease = raw(&session.lease)?;
-    lease.append(cstr!("resumed"), false);
-    Ok(lease)
 }
 
 /// Acquires the lane of a released session. `session` is its state after the acquisition. The update applies only if no
@@ -43,16 +36,83 @@ pub(super) fn reacquire(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = FenceTokens::from_session(session);
     let passage =
         FenceChange { spent: tokens.previous().left(), issued: tokens.held(), removed: tokens.previous().held() };
-    let (mut set, mut unset) = (empty_document(), RawDocumentBuf::new());
-    set.append(cstr!("epoch"), int(session.epoch));
-    set.append(cstr!("pending_seq"), int(session.pending_seq));
-    set.append(cstr!("lease"), lease(session)?);
-    append(&mut set, cstr!("turn"), &session.turn)?;
+    let (mut set, mut unset) = (acquired(session)?, RawDocumentBuf::new());
     if session.workflow_state.status == Status::Processing {
         set.append(cstr!("workflow_state.status"), Status::Processing.as_str());
     }
     let inc = passage.put(&mut set, &mut unset)?;
     Ok(statement(&session.session_id, rawdoc! {"$inc": inc, "$set": set, "$unset": unset}))
+}
+
+/// Acquires a lane whose session was read as `document`, which decodes to `before`. `session` is its state after the
+/// acquisition.
+pub(super) fn acquire_unchanged(
+    document: &RawDocumentBuf,
+    before: &Session,
+    session: &Session,
+) -> Result<RawDocumentBuf> {
+    let mut set = acquired(session)?;
+    if session.workflow_state.status != before.workflow_state.status {
+        set.append(cstr!("workflow_state.status"), session.workflow_state.status.as_str());
+    }
+    set.append(cstr!("last_seq"), int(session.last_seq));
+    if let Some(stream) = session.stream {
+        set.append(cstr!("stream"), date(stream));
+    }
+    set.append(cstr!("fence"), with_token(&FenceTokens::from_session(session).held())?);
+    let update = rawdoc! {"$set": set, "$unset": {"waiting_since": ""}};
+    Ok(rawdoc! {"q": unchanged(document)?, "u": update})
+}
+
+/// The fields of every acquisition. `session` is its state after it.
+fn acquired(session: &Session) -> Result<RawDocumentBuf> {
+    let mut set = empty_document();
+    set.append(cstr!("epoch"), int(session.epoch));
+    set.append(cstr!("pending_seq"), int(session.pending_seq));
+    append(&mut set, cstr!("lease"), &session.lease)?;
+    append(&mut set, cstr!("turn"), &session.turn)?;
+    Ok(set)
+}
+
+/// Tells the lease holder of another job. Without the fence, the holder's plain commit fails, so that it does not
+/// release a lane with a job.
+pub(super) fn request_unchanged(document: &RawDocumentBuf, session: &Session) -> Result<RawDocumentBuf> {
+    let update = rawdoc! {"$set": {"pending_seq": int(session.pending_seq)}, "$unset": {"fence": ""}};
+    Ok(rawdoc! {"q": unchanged(document)?, "u": update})
+}
+
+/// Releases a lane without a commit. `session` is its state after the release.
+pub(super) fn release_unchanged(document: &RawDocumentBuf, session: &Session) -> Result<RawDocumentBuf> {
+    let mut set = rawdoc! {"waiting_since": date(session.updated_at)};
+    if session.turn.is_some() {
+        append(&mut set, cstr!("turn"), &session.turn)?;
+    }
+    let update = rawdoc! {"$set": set, "$unset": {"lease": "", "fence": ""}};
+    Ok(rawdoc! {"q": unchanged(document)?, "u": update})
+}
+
+/// The fields that decide about a lane. An update may change a session that was read only while they are the same.
+const LANE_FIELDS: [&CStr; 7] = [
+    cstr!("created_at"),
+    cstr!("epoch"),
+    cstr!("pending_seq"),
+    cstr!("last_seq"),
+    cstr!("stream"),
+    cstr!("lease"),
+    cstr!("turn"),
+];
+
+/// A filter that matches a session only while its lane is as it was read.
+fn unchanged(document: &RawDocumentBuf) -> Result<RawDocumentBuf> {
+    let read = |name: &CStr| document.get(name.as_str()).map_err(|error| StoreError::Refused(error.to_string()));
+    let mut filter = RawDocumentBuf::new();
+    for name in [cstr!("_id")].into_iter().chain(LANE_FIELDS) {
+        match read(name)? {
+            Some(value) => filter.append(name, value),
+            None => filter.append(name, rawdoc! {"$exists": false}),
+        }
+    }
+    Ok(filter)
 }
 
 /// Extends a lease. The update applies only while no other worker has asked for the lane.
@@ -61,53 +121,118 @@ pub(super) fn renewal(session_id: &str, tokens: FenceTokens, until: Timestamp) -
     Ok(statement(session_id, rawdoc! {"$mul": require_token(&tokens.held())?, "$set": set}))
 }
 
-/// True when, as far as this process knows, the commit can release the lane.
-pub(super) fn can_release(commit: &Commit, granted: &Session) -> bool {
-    granted.pending_seq <= commit.last_seq
-}
-
 /// Commits `change` to the session as it was `granted`, and releases the lane. The update applies only if the lane is
 /// still held under that epoch, and no other worker has asked for it.
 pub(super) fn commit(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<RawDocumentBuf> {
     let tokens = FenceTokens::from_session(granted);
     let passage = FenceChange { spent: tokens.held(), issued: tokens.left(), removed: tokens.previous().left() };
-    let mut set = settings(change, granted, now)?;
-    let push = appended(change, granted, &mut set)?;
+    let mut update = Update::from_change(commit, change, granted, now)?;
+    update.unset.append(cstr!("lease"), "");
+    update.unset.append(cstr!("turn"), "");
+    let inc = passage.put(&mut update.set, &mut update.unset)?;
+    Ok(statement(&commit.session_id, update.into_document(Some(inc))))
+}
+
+/// Commits to the session as it was `granted`. `after` is its state after the commit, which decides whether the lane is
+/// released.
+pub(super) fn commit_unchanged(commit: &Commit, granted: &Session, after: &Session) -> Result<RawDocumentBuf> {
+    let mut update = match &commit.change {
+        Some(change) => Update::from_change(commit, change, granted, after.updated_at)?,
+        None => Update::without_change(commit, granted, after),
+    };
+    let tokens = FenceTokens::from_session(granted);
+    let token = match &after.lease {
+        Some(lease) => {
+            update.set.append(cstr!("lease.until"), date(lease.until));
+            append(&mut update.set, cstr!("turn"), &after.turn)?;
+            tokens.held()
+        }
+        None => {
+            update.unset.append(cstr!("lease"), "");
+            update.unset.append(cstr!("turn"), "");
+            tokens.left()
+        }
+    };
+    update.set.append(cstr!("fence"), with_token(&token)?);
+    let filter = rawdoc! {
+        "_id": commit.session_id.as_str(),
+        "created_at": date(granted.created_at),
+        "epoch": int(granted.epoch),
+        "pending_seq": int(granted.pending_seq),
+        "last_seq": int(granted.last_seq),
+        "lease": {"$exists": true},
+    };
+    Ok(rawdoc! {"q": filter, "u": update.into_document(None)})
+}
+
+/// The operators of an update.
+struct Update {
+    set: RawDocumentBuf,
+    unset: RawDocumentBuf,
+    push: RawDocumentBuf,
+    pull: RawDocumentBuf,
+}
+
+impl Update {
+    /// The change of a turn to the session as it was `granted`, without its lease.
+    fn from_change(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<Self> {
+        let (mut set, mut unset) = (settings(change, granted, now)?, RawDocumentBuf::new());
+        let push = appended(change, granted, &mut set)?;
+        append_progress(&mut set, commit, granted, now);
+        match &change.handoff {
+            Some(handoff) => append(&mut set, cstr!("handoff"), handoff)?,
+            None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
+            None => {}
+        }
+        match &change.waiting {
+            Some(waiting) => append(&mut set, cstr!("waiting"), waiting)?,
+            None if granted.waiting.is_some() => unset.append(cstr!("waiting"), ""),
+            None => {}
+        }
+        if !change.outbox.is_empty() {
+            set.append(cstr!("outbox"), array(change.outbox.iter())?);
+        } else if granted.outbox_unread || !granted.outbox.is_empty() {
+            unset.append(cstr!("outbox"), "");
+        }
+        let mut pull = RawDocumentBuf::new();
+        if let TimerChange::Remove(timer_ids) = &change.timers {
+            let removed: RawArrayBuf = timer_ids.iter().map(String::as_str).collect();
+            pull.append(cstr!("timers"), rawdoc! {"timer_id": {"$in": removed}});
+        }
+        Ok(Self { set, unset, push, pull })
+    }
+
+    /// A turn that changed nothing: restores the status from before the acquisition.
+    fn without_change(commit: &Commit, granted: &Session, after: &Session) -> Self {
+        let mut set = rawdoc! {"workflow_state.status": after.workflow_state.status.as_str()};
+        append_progress(&mut set, commit, granted, after.updated_at);
+        Self { set, unset: rawdoc! {"outbox": ""}, push: RawDocumentBuf::new(), pull: RawDocumentBuf::new() }
+    }
+
+    fn into_document(self, inc: Option<RawDocumentBuf>) -> RawDocumentBuf {
+        let mut update = empty_document();
+        if let Some(inc) = inc {
+            update.append(cstr!("$inc"), inc);
+        }
+        update.append(cstr!("$set"), self.set);
+        let others = [(cstr!("$unset"), self.unset), (cstr!("$push"), self.push), (cstr!("$pull"), self.pull)];
+        for (operator, fields) in others {
+            if !fields.is_empty() {
+                update.append(operator, fields);
+            }
+        }
+        update
+    }
+}
+
+/// How far the lane is processed.
+fn append_progress(set: &mut RawDocumentBuf, commit: &Commit, granted: &Session, now: Timestamp) {
     set.append(cstr!("last_seq"), int(granted.last_seq.max(commit.last_seq)));
     set.append(cstr!("last_at"), date(granted.last_at.map_or(commit.at, |last_at| last_at.max(commit.at))));
     if granted.stream != Some(commit.stream) {
         set.append(cstr!("stream"), date(commit.stream));
     }
     set.append(cstr!("updated_at"), date(now));
-    let mut unset = rawdoc! {"lease": "", "turn": ""};
-    match &change.handoff {
-        Some(handoff) => append(&mut set, cstr!("handoff"), handoff)?,
-        None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
-        None => {}
-    }
-    match &change.waiting {
-        Some(waiting) => append(&mut set, cstr!("waiting"), waiting)?,
-        None if granted.waiting.is_some() => unset.append(cstr!("waiting"), ""),
-        None => {}
-    }
-    if !change.outbox.is_empty() {
-        set.append(cstr!("outbox"), array(change.outbox.iter())?);
-    } else if granted.outbox_unread || !granted.outbox.is_empty() {
-        unset.append(cstr!("outbox"), "");
-    }
-    let inc = passage.put(&mut set, &mut unset)?;
-    let mut update = empty_document();
-    update.append(cstr!("$inc"), inc);
-    update.append(cstr!("$set"), set);
-    update.append(cstr!("$unset"), unset);
-    if !push.is_empty() {
-        update.append(cstr!("$push"), push);
-    }
-    if let TimerChange::Remove(timer_ids) = &change.timers {
-        let removed: RawArrayBuf = timer_ids.iter().map(String::as_str).collect();
-        update.append(cstr!("$pull"), rawdoc! {"timers": {"timer_id": {"$in": removed}}});
-    }
-    Ok(statement(&commit.session_id, update))
 }
 
 /// The fields that get a new value.

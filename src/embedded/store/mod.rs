@@ -42,7 +42,7 @@ use catalog::Catalog;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
-use session_cache::{SessionCache, after_release};
+use session_cache::{SessionCache, after_commit};
 use sessions::Sessions;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -151,8 +151,8 @@ impl Store for EmbeddedStore {
             }
         };
         let turns::CommitResult { committed, now, .. } = self.file.write_then(work, then).await?;
-        if let (Committed::Released, Some(granted), Some(change)) = (committed, granted, &request.change) {
-            let mut left = after_release(granted, &request, change, now);
+        if let (Committed::Released, Some(granted), true) = (committed, granted, request.change.is_some()) {
+            let (mut left, _) = after_commit(granted, &request, now);
             left.outbox_unread &= !publishes;
             // The store drops older entries. A longer history in the cache would differ from the stored one.
             if left.history.len() <= MAX_ENTRIES {

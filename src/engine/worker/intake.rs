@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use storage::queue::{DeadLetter, Message, QueueError};
 use storage::store::records::Pin;
 use storage::store::{self, StoreError};
+use tracing::level_filters::LevelFilter;
 use tracing::{debug, warn};
 use types::cause::Cause;
 use types::job::{Job, JobBody};
@@ -44,7 +45,7 @@ pub(super) fn decode(message: &Message) -> Result<Job, RejectedJob> {
         attempts: 1,
     })?;
     // Guarded because it parses the payload a second time.
-    if tracing::enabled!(tracing::Level::DEBUG) {
+    if LevelFilter::current() >= LevelFilter::DEBUG {
         for field in job.unknown_fields(&message.payload) {
             let (field, session_id) = (history::cut(&field, 100), &job.session_id);
             debug!(%field, session_id, job_id = job.job_id, "an unknown field of a job is ignored");

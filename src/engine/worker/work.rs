@@ -8,7 +8,8 @@ use definitions::agent::AgentRecord;
 use std::sync::Arc;
 use storage::store::records::Change;
 use tracing::field::Empty;
-use tracing::{Level, Span, enabled, info, info_span};
+use tracing::level_filters::LevelFilter;
+use tracing::{Span, info, info_span};
 use types::job::Job;
 use types::run::RunStatus;
 use types::session::{Session, Status};
@@ -100,7 +101,7 @@ struct TurnLine {
 impl LogLine {
     /// The line for this change; `None` if the log level is above INFO.
     pub(super) fn from_change(change: &Change) -> Option<Self> {
-        if !enabled!(Level::INFO) {
+        if LevelFilter::current() < LevelFilter::INFO {
             return None;
         }
         let turn = &change.turn;

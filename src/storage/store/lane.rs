@@ -1,8 +1,9 @@
 //! The rules of a lane, as functions on a session in memory: who holds the lease, and how a commit changes the session.
 //!
-//! The embedded store applies these functions. The store on MongoDB expresses the same rules as updates, and uses these
-//! functions to know the result of its own updates without reading the document. The history is not handled here,
-//! because the embedded store keeps it in a table of its own.
+//! Both stores apply these functions to a session that they have read or have in their cache, and then write the result.
+//! The embedded store does so in one transaction. The store on MongoDB writes it by one conditional update, and begins
+//! again when the condition does not hold. The history is not handled here, because the embedded store keeps it in a
+//! table of its own.
 
 use crate::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
 use std::sync::Arc;
@@ -26,6 +27,21 @@ pub enum AcquireOutcome {
     OtherStream,
 }
 
+/// The current time of the store, as far as the caller knows it: it lies between the two bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeBounds {
+    /// A lower bound. It decides whether a lease has expired, so that no lease ends too early.
+    pub earliest: Timestamp,
+    /// An upper bound. A new lease begins here, so that it is not too short.
+    pub latest: Timestamp,
+}
+
+impl From<Timestamp> for TimeBounds {
+    fn from(now: Timestamp) -> Self {
+        Self { earliest: now, latest: now }
+    }
+}
+
 /// Creates the session for a request whose session does not exist.
 pub fn new_session(request: &Acquire, now: Timestamp) -> Session {
     let new = &request.new_session;
@@ -41,9 +57,10 @@ pub fn new_session(request: &Acquire, now: Timestamp) -> Session {
 
 /// Takes the lease for a request, or raises `pending_seq` when another worker holds it. Has the rules of
 /// [`Store::acquire`](crate::store::Store::acquire).
-pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> AcquireOutcome {
+pub fn acquire(session: &mut Session, request: &Acquire, time: impl Into<TimeBounds>) -> AcquireOutcome {
+    let TimeBounds { earliest, latest: now } = time.into();
     if let Some(found) = &request.rewind {
-        rewind(session, found, request.stream, now);
+        rewind(session, found, request.stream, earliest);
     }
     if session.stream.is_some_and(|stream| stream != request.stream) {
         return AcquireOutcome::OtherStream;
@@ -53,7 +70,7 @@ pub fn acquire(session: &mut Session, request: &Acquire, now: Timestamp) -> Acqu
     }
     session.pending_seq = session.pending_seq.max(request.seq);
     if let Some(lease) = &session.lease
-        && now < lease.until
+        && earliest < lease.until
     {
         return AcquireOutcome::Busy(lease.until);
     }

@@ -6,7 +6,7 @@
 //! a write that is based on a stale entry changes nothing.
 
 use crate::store::lane;
-use crate::store::records::{Change, Commit};
+use crate::store::records::{Change, Commit, Committed};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::HashMap;
@@ -127,18 +127,26 @@ fn bytes(session: &Session) -> usize {
     1_024 + history + jobs + 64 * session.profile.len()
 }
 
-/// Returns the session as it is after a commit at `now` that released its lane.
-pub fn after_release(mut session: Session, commit: &Commit, change: &Change, now: Timestamp) -> Session {
-    lane::apply(&mut session, change, now);
-    session.outbox = Vec::new();
-    session.outbox_unread = !change.outbox.is_empty();
+/// Returns the session as it is after a commit at `now`, without its outbox.
+pub fn after_commit(mut session: Session, commit: &Commit, now: Timestamp) -> (Session, Committed) {
+    match &commit.change {
+        Some(change) => {
+            lane::apply(&mut session, change, now);
+            session.outbox = Vec::new();
+            session.outbox_unread = !change.outbox.is_empty();
+            add_history(&mut session, change);
+        }
+        None => lane::finish_unchanged(&mut session),
+    }
+    let committed = lane::finish(&mut session, commit, now);
+    (session, committed)
+}
+
+fn add_history(session: &mut Session, change: &Change) {
     session.transcript = session.transcript.followed_by(&session.history, &change.history, change.history_drop);
     let history = Arc::make_mut(&mut session.history);
     history.extend(change.history.iter().cloned());
     history.drain(..change.history_drop.min(history.len()));
-    session.pending_seq = session.pending_seq.min(commit.last_seq);
-    lane::finish(&mut session, commit, now);
-    session
 }
 
 #[cfg(test)]
