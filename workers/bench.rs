@@ -35,8 +35,8 @@ Examples:
   turnwheel bench inflight --turns 2000 --model-latency 10s    fewer and longer turns
   turnwheel bench inflight --backend embedded
 
-Each user writes the next message when the reply arrives. `waiting at once` is the number of turns that had started \
-and not replied at one time, `added` the latency in addition to the model's. The memory is the worker's.";
+Each user writes the next message when the reply arrives. `peak waiting` is the largest number of concurrent turns, \
+`added` the latency of a turn minus the latency of the model. The memory is the worker's.";
 
 const TIMERS: &str = "\
 Examples:

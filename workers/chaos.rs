@@ -23,7 +23,7 @@ Examples:
 It starts nats-server (JetStream, sync_interval: always), a MongoDB replica set, workers, two schedulers and a gateway \
 on free ports in a temporary folder, and plays the users, the model and the API behind the actions. It kills, pauses \
 and restarts all of them during hundreds of conversations. Then it waits until all work is done, and checks that
-  every accepted message is answered once or is a dead letter;
+  every accepted message leads to one turn or one dead letter;
   replies arrive in order, and repeats have the same id;
   the recorded conversations match the messages and replies;
   every action took effect once, and repeated calls had the same idempotency key;
@@ -50,10 +50,10 @@ pub struct Chaos {
     /// Worker processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     workers: u8,
-    /// NATS servers in a cluster, each with a copy of every stream; with several, networks are cut, too
+    /// NATS servers in a cluster, each with a copy of every stream; from two on, faults also cut the network between them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
-    /// Members of the MongoDB replica set; one cannot fail over [default: as many as --replicas, at least 3]
+    /// Members of the MongoDB replica set; a set of one has no failover [default: as many as --replicas, at least 3]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=7))]
     mongodb_members: Option<u8>,
     /// Only these faults, separated by commas [default: all]
@@ -65,7 +65,7 @@ pub struct Chaos {
     /// The mongod program [default: MONGOD_BIN, else from the PATH, else from target/servers]
     #[arg(long, value_name = "PROGRAM")]
     mongod: Option<PathBuf>,
-    /// Fail if the p99 recovery time of turns, whose worker was killed while no other fault was active, is longer
+    /// Fail if recovery takes longer: p99 over the turns of killed workers that no other fault has hit
     #[arg(long, value_name = "DURATION", value_parser = types::duration::parse)]
     max_recovery: Option<Duration>,
     /// Keep the folder with logs and evidence even if all checks pass

@@ -89,7 +89,8 @@ struct Cli {
     /// Settings file [default: TURNWHEEL_CONFIG, else turnwheel.toml in the working directory]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Log filter, such as `info` or `turnwheel=debug` [default: TURNWHEEL_LOG, else RUST_LOG]
+    /// Log filter, such as `info` or `turnwheel=debug` [default: TURNWHEEL_LOG, else RUST_LOG, else
+    /// `info,async_nats=warn` for dev, all, worker, scheduler and gateway, `warn,turnwheel_cluster=error` for others]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILTER")]
     log: Option<String>,
     /// Log as JSON, one object per line

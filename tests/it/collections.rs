@@ -1,4 +1,5 @@
-//! The documents in MongoDB as other programs read them: names and types of the fields, and the table in the README.
+//! The documents in MongoDB as other programs read them: names and types of the fields, and the table of
+//! the contract.
 
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend;
@@ -82,13 +83,13 @@ async fn documents_have_the_fields_of_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_readme_names_every_collection() {
+async fn the_contract_names_every_collection() {
     let (_engine, database) = engine().await;
-    let readme = include_str!("../../README.md");
-    let table = readme.split("| collection | what |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let contract = include_str!("../../docs/contract/mongodb.md");
+    let table = contract.split("| collection | `_id` |").nth(1).unwrap().split("\n\n").next().unwrap();
     let names: Vec<String> =
         database.list_collections().await.unwrap().map_ok(|one| one.name).try_collect().await.unwrap();
     for name in names.iter().filter(|name| !name.starts_with("system.")) {
-        assert!(table.contains(&format!("`{name}`")), "{name} is not in the table:{table}");
+        assert!(table.contains(&format!("`{name}`")), "{name} is not in the table of docs/contract/mongodb.md:{table}");
     }
 }

@@ -19,6 +19,7 @@ mod crew;
 mod decisions;
 mod demo;
 mod dependencies;
+mod document_paths;
 mod dynamic;
 mod embedding;
 mod fuzz;

@@ -17,7 +17,7 @@ const GIB: f64 = 1_073_741_824.0;
 pub struct Conditions {
     /// Version of Turnwheel.
     pub turnwheel: &'static str,
-    /// `release` or `debug`. Figures of a debug build are not comparable.
+    /// `dist`, `release` or `debug`. The published figures are those of `dist` builds; compare only equal builds.
     pub build: &'static str,
     /// Processors available to this process. Servers, load and workers share them.
     pub cores: usize,
