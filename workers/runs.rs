@@ -245,7 +245,7 @@ fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {
     for stage in timeline {
         let tries = if stage.attempt > 1 { format!(" (attempt {})", stage.attempt) } else { String::new() };
         let status = match stage.status {
-            // The run ended before this stage did.
+            // The run runs, waits, or ended before this stage did.
             StageStatus::Running => run.status.as_str(),
             StageStatus::Completed => "completed",
             StageStatus::Failed => "failed",
@@ -296,6 +296,21 @@ mod tests {
         for part in ["plan (attempt 2)", "planner_agent", "failed", "0ms", "2.0s", "default", "40", "no answer", "计划"]
         {
             assert!(stage.contains(part), "{part}: {stage}");
+        }
+    }
+
+    #[test]
+    fn a_stage_that_has_not_ended_has_the_status_of_its_run() {
+        for status in ["running", "waiting", "cancelled"] {
+            let details: RunDetails = serde_json::from_value(json!({
+                "run_id": "r1", "workflow_id": "w", "status": status, "created_at": "2026-01-02T03:04:05Z",
+                "timeline": [{"path": "ask", "runnable": "asks", "attempt": 1, "depth": 0, "status": "running", "input": "",
+                              "output": null, "error": null, "started_at": null, "ended_at": null, "ms": null, "model": null,
+                              "tokens": {"prompt": 0, "completion": 0}, "model_calls": 0}],
+            }))
+            .unwrap();
+            let text = describe(&details, "2026-01-02T04:04:05Z".parse().unwrap());
+            assert!(text.lines().last().unwrap().contains(status), "{text}");
         }
     }
 

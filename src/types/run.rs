@@ -113,6 +113,8 @@ pub struct RunQuery {
     pub origin_session: Option<String>,
     /// Returns only runs whose steps are in this lane.
     pub lane: Option<String>,
+    /// Returns only runs whose steps belong to this turn of their lane.
+    pub turn_id: Option<String>,
     /// Returns only runs that have ended, sorted by their end, latest first.
     pub by_end: bool,
     /// The largest number of results.
@@ -121,6 +123,14 @@ pub struct RunQuery {
 
 impl Default for RunQuery {
     fn default() -> Self {
-        Self { workflow_id: None, status: None, origin_session: None, lane: None, by_end: false, limit: 50 }
+        Self {
+            workflow_id: None,
+            status: None,
+            origin_session: None,
+            lane: None,
+            turn_id: None,
+            by_end: false,
+            limit: 50,
+        }
     }
 }

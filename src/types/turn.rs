@@ -104,7 +104,7 @@ pub struct TurnRecord {
     /// When the stream stored the job. Turns of earlier versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Timestamp>,
-    /// When the last attempt started.
+    /// When the first attempt started.
     pub started_at: Timestamp,
     /// When the turn was committed.
     pub committed_at: Timestamp,

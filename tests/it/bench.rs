@@ -1,12 +1,18 @@
 //! The benchmarks run and report all figures. The figures themselves only count in release builds.
 
-use crate::support::servers::cluster;
+use crate::support::servers::{Server, cluster};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
 /// Runs a benchmark. Returns its report and process id.
 async fn bench(args: &[&str]) -> (Value, u32) {
+    bench_with(args, &[]).await
+}
+
+/// Runs a benchmark with additional environment variables.
+async fn bench_with(args: &[&str], environment: &[(&str, &str)]) -> (Value, u32) {
     let (mut command, dir) = (Command::new(env!("CARGO_BIN_EXE_turnwheel")), tempfile::tempdir().unwrap());
+    command.envs(environment.iter().copied());
     command.arg("bench").args(args).arg("--json").arg("--dir").arg(dir.path()).current_dir(dir.path());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
@@ -61,10 +67,20 @@ async fn turns_are_measured_beside_the_floor_on_given_servers() {
     for field in ["nats_server", "nats_sync_interval", "mongod", "mongodb_write_concern"] {
         assert!(cluster[field].is_string(), "{field}: {report}");
     }
-    assert_eq!(cluster["mongodb_members"], 1);
+    assert_eq!((&cluster["mongodb_members"], &cluster["nats_replicas"]), (&1.into(), &1.into()));
     let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
     let left = client.list_database_names().await.unwrap();
     assert!(!left.iter().any(|name| name.starts_with(&format!("bench{pid:x}x"))), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_conditions_name_the_replicas_of_the_streams() {
+    let (nats, servers) = (Server::nats_cluster().await, cluster().await);
+    let urls = nats.each_ref().map(Server::address).join(",");
+    let given = ["--nats", &urls, "--mongodb", &servers.mongodb_uri];
+    let asked = ["stream", "--users", "1", "--turns", "2", "--first-token", "1ms", "--tokens", "1"];
+    let (report, _) = bench_with(&[&asked[..], &given].concat(), &[("TURNWHEEL_NATS__REPLICAS", "3")]).await;
+    assert_eq!(report["environment"]["cluster"]["nats_replicas"], 3, "{report}");
 }
 
 /// Maximum ratio of the bytes per stage of a long pipeline to those of a short one: the cost of a stage must not depend

@@ -11,9 +11,12 @@ use base::config::Settings;
 use base::config::secrets::masked_address;
 use base::tasks::{OnPanic, Tasks};
 use bson::{Document, doc};
+use futures::TryStreamExt;
 use moka::future::Cache;
+use mongodb::action::Find;
 use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
 use mongodb::{Client, IndexModel};
+use serde::de::DeserializeOwned;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +104,18 @@ impl Db {
     /// Awaits an operation of the driver, within the time limit; see [`Commands::in_time`].
     pub(super) async fn in_time<T>(&self, asked: impl IntoFuture<Output = mongodb::error::Result<T>>) -> Result<T> {
         self.commands.in_time(asked).await
+    }
+
+    /// Returns the first `limit` documents of a query. MongoDB itself reads a limit of 0 as no limit.
+    pub(super) async fn first<T>(&self, find: Find<'_, T>, limit: usize) -> Result<Vec<T>>
+    where
+        T: DeserializeOwned + Unpin + Send + Sync,
+    {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        self.in_time(async { find.await?.try_collect().await }).await
     }
 
     async fn ensure_indexes(&self) -> Result<()> {

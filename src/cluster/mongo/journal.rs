@@ -81,7 +81,9 @@ impl Db {
         let prefix = format!("{session_id}/{turn_id}");
         let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
         let collection = self.database.collection::<RawDocumentBuf>("steps");
-        let found: Vec<_> = self.in_time(async { collection.find(filter).await?.try_collect().await }).await?;
+        // All ids have the same prefix, so this is the order of the keys.
+        let find = collection.find(filter).sort(doc! {"_id": 1});
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         found.iter().map(read_step).collect()
     }
 
@@ -150,9 +152,8 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>("turns");
         // Sorted without an index: a session keeps few turns, and an index would cost every commit.
         let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
-        let find = collection.find(filter).sort(doc! {"started_at": -1});
-        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let find = collection.find(filter).sort(doc! {"started_at": -1, "committed_at": -1, "_id": -1});
+        let found = self.first(find, limit).await?;
         found.iter().map(document::read_turn).collect()
     }
 

@@ -33,7 +33,7 @@ impl Db {
         let found: Vec<Document> = self.in_time(async { find.await?.try_collect().await }).await?;
         let read = |found: &Document| bson::deserialize_from_document(found.get_document("process").ok()?.clone()).ok();
         let mut processes: Vec<Process> = found.iter().filter_map(read).collect();
-        processes.sort_by_key(|process| process.started_at);
+        Process::sort(&mut processes);
         Ok(processes)
     }
 }

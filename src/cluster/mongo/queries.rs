@@ -4,7 +4,6 @@ use super::Db;
 use super::document::date;
 use super::lane::read_session;
 use bson::{Document, RawDocumentBuf, doc};
-use futures::TryStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::Result;
@@ -36,8 +35,7 @@ impl Db {
         }
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
-        let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let found = self.first(find, query.limit).await?;
         found.iter().map(read_session).collect()
     }
 
@@ -54,7 +52,7 @@ impl Db {
         Ok(lanes.into_iter().map(|(_, lane)| lane).collect())
     }
 
-    /// Returns sessions whose `field` is before the given time, the earliest first.
+    /// Returns sessions whose `field` is at the given time or earlier, the earliest first.
     async fn left_since(
         &self,
         field: &str,
@@ -62,10 +60,9 @@ impl Db {
         limit: usize,
     ) -> Result<Vec<(bson::DateTime, AbandonedLane)>> {
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(doc! {field: {"$lt": date(before)}}).sort(doc! {field: 1});
+        let find = collection.find(doc! {field: {"$lte": date(before)}}).sort(doc! {field: 1});
         let find = find.projection(doc! {"epoch": 1, "lease.until": 1, "waiting_since": 1});
-        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let found = self.first(find, limit).await?;
         let lane = |found: &Document| {
             let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until"));
             let since = if field == "waiting_since" { found.get_datetime(field) } else { until };
@@ -86,11 +83,11 @@ impl Db {
             "workflow_state.status": {"$in": ["ready", "cancelled"]},
             "timers.0": {"$exists": false},
             "waiting": null,
+            "lease": null,
+            "turn": null,
         };
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(filter).projection(doc! {"last_seq": 1});
-        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let found = self.first(collection.find(filter).projection(doc! {"last_seq": 1}), limit).await?;
         let session = |found: &Document| IdleSession {
             session_id: found.get_str("_id").unwrap_or_default().to_owned(),
             last_seq: u64::try_from(found.get_i64("last_seq").unwrap_or(0)).unwrap_or(0),

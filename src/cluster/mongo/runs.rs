@@ -5,7 +5,6 @@ use super::command::Bulk;
 use super::document::{int, raw, read};
 use bson::raw::cstr;
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
-use futures::TryStreamExt;
 use std::sync::Arc;
 use storage::store::batcher::EstimatedSize;
 use storage::store::{Result, StoreError};
@@ -77,6 +76,9 @@ impl Db {
         if let Some(lane) = query.lane {
             filter.insert("lane", lane);
         }
+        if let Some(turn_id) = query.turn_id {
+            filter.insert("turn_id", turn_id);
+        }
         let sort = match query.by_end {
             true => {
                 filter.insert("ended_at", doc! {"$ne": null});
@@ -85,9 +87,7 @@ impl Db {
             false => doc! {"created_at": -1, "_id": -1},
         };
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
-        let find = collection.find(filter).sort(sort);
-        let find = find.limit(i64::try_from(query.limit).unwrap_or(i64::MAX));
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
+        let found = self.first(collection.find(filter).sort(sort), query.limit).await?;
         found.iter().map(read_run).collect()
     }
 }

@@ -24,7 +24,8 @@ impl Db {
         let pipeline = [
             doc! {"$match": {"timers.due_at": {"$lte": near}}},
             doc! {"$sort": {"timers.due_at": 1}},
-            doc! {"$limit": int(u64::try_from(limit).unwrap_or(u64::MAX))},
+            // MongoDB refuses a limit of 0.
+            doc! {"$limit": int(u64::try_from(limit.max(1)).unwrap_or(u64::MAX))},
             doc! {"$project": {"timers": 1}},
         ];
         let collection = self.database.collection::<RawDocumentBuf>("sessions");

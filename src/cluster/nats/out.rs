@@ -132,7 +132,9 @@ impl NatsQueue {
         let subject = self.names.dead_letter("*");
         let (mut letters, mut after) = (Vec::new(), after);
         while letters.len() < limit {
-            let Some(message) = self.direct_get(&self.names.dead, &subject, after + 1).await? else { break };
+            let Some(message) = self.direct_get(&self.names.dead, &subject, after.saturating_add(1)).await? else {
+                break;
+            };
             after = message.sequence;
             letters.extend(letter(&message));
         }

@@ -231,7 +231,7 @@ pub struct LimitsConfig {
     pub timeout: Option<Duration>,
     /// The most model calls.
     pub max_model_calls: Option<u64>,
-    /// The most tokens of prompts and answers.
+    /// The most tokens of prompts and answers. 0 means no limit in this file, so that the settings' limit applies.
     pub max_tokens: Option<u64>,
 }
 

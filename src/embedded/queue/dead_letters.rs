@@ -1,5 +1,6 @@
 //! Dead letters, stored with the same fields as in the stream of the cluster.
 
+use super::MAX_PAYLOAD;
 use super::state::{DEAD_LAST, State};
 use crate::store::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
 use bytes::Bytes;
@@ -26,10 +27,14 @@ struct Headers {
     /// The job's id, when it is known.
     #[serde(rename = "Tw-Job-Id", default, skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
+    /// The original size of a payload that was cut, in bytes.
+    #[serde(rename = "Tw-Payload-Bytes", default, skip_serializing_if = "Option::is_none")]
+    payload_bytes: Option<usize>,
 }
 
-/// Stores a letter unless it is a duplicate.
+/// Stores a letter unless it is a duplicate. Cuts a payload that is larger than [`MAX_PAYLOAD`].
 pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -> std::result::Result<(), Fault> {
+    let whole = letter.payload.len();
     let headers = encode(
         "the dead letter's headers",
         &Headers {
@@ -38,12 +43,14 @@ pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -
             subject: letter.subject.clone(),
             attempts: letter.attempts,
             job_id: letter.job_id.clone(),
+            payload_bytes: letter.cut_from.or((whole > MAX_PAYLOAD).then_some(whole)),
         },
     )?;
+    let payload = &letter.payload[..whole.min(MAX_PAYLOAD)];
     let now = tables.clock.now();
     let published = state.lock().dead.next(Some(&letter.msg_id), now);
     if !published.duplicate {
-        let row = (now.as_millis(), letter.msg_id.as_str(), headers.as_slice(), &*letter.payload);
+        let row = (now.as_millis(), letter.msg_id.as_str(), headers.as_slice(), payload);
         tables.dead.insert(published.seq, row)?;
         tables.meta.insert(DEAD_LAST, published.seq)?;
     }
@@ -57,10 +64,10 @@ pub(super) fn list(file: &EmbeddedFile, after: u64, limit: usize) -> Result<Vec<
         for row in read.open_table(DEAD)?.range(after.saturating_add(1)..)?.take(limit) {
             let (seq, value) = row?;
             let (seq, (at, msg_id, headers, payload)) = (seq.value(), value.value());
-            let Headers { cause, reason, subject, attempts, job_id } =
+            let Headers { cause, reason, subject, attempts, job_id, payload_bytes: cut_from } =
                 decode(|| format!("dead letter {seq}"), headers)?;
             let (msg_id, payload) = (msg_id.to_owned(), Bytes::copy_from_slice(payload));
-            let letter = DeadLetter { cause, reason, subject, attempts, job_id, msg_id, payload, cut_from: None };
+            let letter = DeadLetter { cause, reason, subject, attempts, job_id, msg_id, payload, cut_from };
             letters.push(StoredDeadLetter { seq, at: Timestamp::from_millis(at), letter });
         }
         Ok(letters)

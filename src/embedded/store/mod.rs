@@ -362,7 +362,11 @@ impl Store for EmbeddedStore {
 
     async fn processes(&self) -> Result<Vec<Process>> {
         let now = self.file.clock().moment();
-        Ok(self.processes().values().filter(|(until, _)| *until > now).map(|(_, process)| process.clone()).collect())
+        let announced = self.processes();
+        let current = announced.values().filter(|(until, _)| *until > now);
+        let mut processes: Vec<Process> = current.map(|(_, process)| process.clone()).collect();
+        Process::sort(&mut processes);
+        Ok(processes)
     }
 
     async fn ping(&self) -> Result<()> {

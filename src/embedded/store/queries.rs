@@ -12,7 +12,7 @@ use storage::store::records::{DueTimer, IdleSession, SessionQuery};
 use types::session::{Kind, Session};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{TurnMark, TurnRecord};
 
 /// The name of a session in errors.
 pub(super) fn session_name(id: &str) -> String {
@@ -133,7 +133,7 @@ pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result
     Ok(steps.into_values().collect())
 }
 
-/// Reads the last turns of a session, newest first.
+/// Implements [`Store::turns`](storage::store::Store::turns).
 pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, Fault> {
     let table = read.open_table(TURNS)?;
     let mut order = Vec::new();
@@ -143,11 +143,15 @@ pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Resu
         if of != session {
             break;
         }
-        order.push((Reverse(value.value().0), turn.to_owned()));
+        let (committed_at, record, _) = value.value();
+        // A record that cannot be decoded fails the listing only if it is listed.
+        let started_at =
+            decode::<TurnMark>(String::new, record).map_or(committed_at, |mark| mark.started_at.as_millis());
+        order.push((started_at, committed_at, turn.to_owned()));
     }
     order.sort_unstable();
     let mut turns = Vec::new();
-    for (_, id) in order.into_iter().take(limit) {
+    for (.., id) in order.into_iter().rev().take(limit) {
         turns.extend(turn(read, session, &id)?);
     }
     Ok(turns)

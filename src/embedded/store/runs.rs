@@ -59,7 +59,7 @@ pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunReco
     }
 }
 
-/// Lists runs, newest first, or the latest ended first.
+/// Implements [`Store::runs`](storage::store::Store::runs).
 pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, Fault> {
     let mut found = Vec::new();
     let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
@@ -78,6 +78,7 @@ fn fits(query: &RunQuery, run: &RunRecord) -> bool {
         && query.status.is_none_or(|wanted| run.status == wanted)
         && query.origin_session.as_ref().is_none_or(|wanted| run.origin_session.as_ref() == Some(wanted))
         && query.lane.as_ref().is_none_or(|wanted| run.lane == *wanted)
+        && query.turn_id.as_ref().is_none_or(|wanted| run.turn_id == *wanted)
 }
 
 /// Deletes a batch of runs that ended before `before`. Returns true when there may be more.

@@ -62,7 +62,7 @@ impl RunTurn<'_> {
         };
         let resolved = match start_record::load(self.services, &start_record.manifest).await? {
             Ok(resolved) => resolved,
-            Err(problem) => return Ok(Err(problem)),
+            Err(problem) => return Ok(Err(problem.to_string())),
         };
         let by_id: HashMap<String, Arc<Workflow>> =
             resolved.definitions().0.map(|record| (record.id().to_owned(), Arc::clone(&record.workflow))).collect();

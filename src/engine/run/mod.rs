@@ -201,7 +201,7 @@ impl<'a> RunTurn<'a> {
         self.exclude_earlier(&journal, self.resumed);
         let loaded = match start_record::start(self.services, &journal, run_job.workflow_id, asks).await? {
             Ok(loaded) => loaded,
-            Err(problem) => return Ok(self.failed(run_job, record, problem)),
+            Err(problem) => return Ok(self.failed(run_job, record, problem.to_string())),
         };
         let hash = loaded.start_record.manifest.hash().to_owned();
         let record = RunRecord { hash, ..record };

@@ -12,19 +12,20 @@ use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::resolved::ResolveError;
 use crate::workflow::orchestration::{RunEnd, failed_event};
+use crate::workflow::unregistered;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use types::event::OutEvent;
 use types::run::{RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
+use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
 /// Key of the step that records how the run has ended. It is durable before the last event is published.
 const END_KEY: &str = "end";
-/// Limit on the runs that are ended with an abandoned turn, for each status.
-const MAX_RUNS: usize = 20;
 
 /// A workflow that a FLOW action runs, and the turn in which it runs.
 pub(crate) struct NestedRun<'t> {
@@ -114,6 +115,7 @@ impl NestedRun<'_> {
         let loaded = start_record::start(services, &journal, self.workflow_id, (self.query, None)).await?;
         let LoadedRun { start_record, resolved } = match loaded {
             Ok(loaded) => loaded,
+            Err(ResolveError::Unknown(_)) => return Ok(NestedRunEnd::Failed(unregistered(self.workflow_id))),
             Err(problem) => return Ok(NestedRunEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id))),
         };
         let record = self.record(start_record.manifest.hash());
@@ -238,19 +240,24 @@ pub(crate) async fn end_runs_of_turn(
     (session_id, turn_id, epoch): (&str, &str, u64),
     reason: &CancelReason,
 ) -> Result<Vec<OutEvent>, TurnError> {
-    let mut events = Vec::new();
-    for status in [RunStatus::Running, RunStatus::Waiting] {
-        let origin_session = Some(session_id.to_owned());
+    let query = RunQuery {
+        origin_session: Some(session_id.to_owned()),
         // Selects the runs within the session's turns. The session's other runs have their own lanes.
-        let lane = Some(session_id.to_owned());
-        let query = RunQuery { origin_session, lane, status: Some(status), limit: MAX_RUNS, ..RunQuery::default() };
-        let found = services.store.runs(query).await?;
-        let of_turn = found.into_iter().filter(|run| run.turn_id == turn_id);
-        for run in of_turn {
-            events.push(end_run(services, run, (epoch, reason)).await?);
-        }
+        lane: Some(session_id.to_owned()),
+        turn_id: Some(turn_id.to_owned()),
+        // A turn has at most one run for each of its iterations.
+        limit: usize::MAX,
+        ..RunQuery::default()
+    };
+    let mut runs = services.store.runs(query).await?;
+    runs.retain(|run| run.status != RunStatus::Completed);
+    if runs.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(events)
+    let steps = services.store.steps(session_id, turn_id).await?;
+    let ends = runs.into_iter().map(|run| end_run(services, run, &steps, (epoch, reason)));
+    let events = futures::future::try_join_all(ends).await?;
+    Ok(events.into_iter().flatten().collect())
 }
 
 /// Ends the run of an abandoned waiting flow. Returns its last event, to be published after the commit.
@@ -260,40 +267,50 @@ pub(crate) async fn abandon_run(
     (epoch, reason): (u64, &CancelReason),
 ) -> Result<Vec<OutEvent>, TurnError> {
     match services.store.run(run_id).await? {
-        // If an earlier attempt of this turn has ended the run, its event is published again with the same id.
-        Some(run) => Ok(vec![end_run(services, run, (epoch, reason)).await?]),
+        Some(run) => {
+            let steps = services.store.steps(&run.lane, &run.turn_id).await?;
+            Ok(end_run(services, run, &steps, (epoch, reason)).await?.into_iter().collect())
+        }
         None => Ok(Vec::new()),
     }
 }
 
-/// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event.
+/// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event. `steps` are
+/// those of the run's turn. Returns `None` if the event is already published.
 async fn end_run(
     services: &Services,
     run: RunRecord,
+    steps: &[StepRecord],
     (epoch, reason): (u64, &CancelReason),
-) -> Result<OutEvent, TurnError> {
+) -> Result<Option<OutEvent>, TurnError> {
     let address = EventAddress {
         channel: run.channel.clone(),
         stream: run.lane.clone(),
         run_id: run.run_id.clone(),
         turn_id: run.turn_id.clone(),
     };
-    let steps = services.store.steps(&run.lane, &run.turn_id).await?;
+    let publication = |event: &RunEvent| address.publication(event, services.queue.max_payload());
     let key = format!("{}/{END_KEY}", run.prefix);
     let end = steps.iter().find(|step| step.key == key);
     let end = end.and_then(|step| serde_json::from_value::<RecordedEnd>(step.output.clone()).ok());
+    if run.status.has_ended() {
+        // A run that ends by itself publishes its event before it stores its record. Any other one was ended by an
+        // earlier attempt to abandon the turn, whose commit may have failed.
+        let cause = run.error.map(|failure| failure.cause).filter(|_| end.is_none());
+        return Ok(cause.map(|cause| publication(&failed_event(&run.run_id, &cause))));
+    }
     let now = services.clock.now();
     let (run, event) = match end {
         Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, (&output, usage), now), event),
         Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, (failure, usage), now), event),
         _ => {
             let event = failed_event(&run.run_id, &reason.to_string());
-            let own = super::step_reuse::steps_of_run(steps, &run.prefix);
+            let own = super::step_reuse::steps_of_run(steps.to_vec(), &run.prefix);
             let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
             let (status, usage) = (status_for(reason), usage_of(&own));
             (RunRecord { status, error: Some(error), usage, ended_at: Some(now), ..run }, event)
         }
     };
     services.store.update_run(run, epoch).await?;
-    Ok(address.publication(&event, services.queue.max_payload()))
+    Ok(Some(publication(&event)))
 }

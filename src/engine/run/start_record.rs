@@ -49,37 +49,42 @@ enum StartError {
 }
 
 /// Records or replays the step `begin` of a run of `workflow_id`. The conversation of `session` goes before the
-/// query. The inner error is for people: the workflow cannot run.
+/// query. The inner error says why the workflow cannot run; it is never [`ResolveError::Unavailable`].
 pub(super) async fn start(
     services: &Services,
     journal: &Journal,
     workflow_id: &str,
     (query, session): (&str, Option<&str>),
-) -> Result<Result<LoadedRun, String>, TurnError> {
+) -> Result<Result<LoadedRun, ResolveError>, TurnError> {
     let label = Label { kind: BEGIN_KEY, target: workflow_id };
     let work = |_| async move { resolve(services, workflow_id, query, session).await.map(Done::ok) };
     let start_record: StartRecord =
         match Box::pin(journal.step(BEGIN_KEY, label, Durability::OnReturn, workflow_id, work)).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),
-            Err(StepError::Operation(StartError::Resolve(ResolveError::Unfit(problem)))) => return Ok(Err(problem)),
-            Err(StepError::Operation(StartError::Resolve(ResolveError::Unavailable(problem)))) => {
-                return Err(TurnError::Infrastructure(problem));
-            }
+            Err(StepError::Operation(StartError::Resolve(error))) => return unless_unavailable(error).map(Err),
             Err(StepError::Operation(StartError::Store(error))) => return Err(error.into()),
         };
     Ok(load(services, &start_record.manifest).await?.map(|resolved| LoadedRun { start_record, resolved }))
 }
 
-/// Loads the definitions of a run that has started. The inner error is for people: a definition no longer exists.
+/// Loads the definitions of a run that has started. The inner error says why the run cannot continue, for example that
+/// a definition no longer exists.
 pub(super) async fn load(
     services: &Services,
     manifest: &Manifest,
-) -> Result<Result<ResolvedDefinitions, String>, TurnError> {
+) -> Result<Result<ResolvedDefinitions, ResolveError>, TurnError> {
     match ResolvedDefinitions::load(services.definitions.as_ref(), &services.flows, manifest).await {
         Ok(resolved) => Ok(Ok(resolved)),
-        Err(ResolveError::Unfit(problem)) => Ok(Err(problem)),
-        Err(ResolveError::Unavailable(problem)) => Err(TurnError::Infrastructure(problem)),
+        Err(error) => unless_unavailable(error).map(Err),
+    }
+}
+
+/// Returns an error that ends the run. An unreachable store interrupts the turn instead.
+fn unless_unavailable(error: ResolveError) -> Result<ResolveError, TurnError> {
+    match error {
+        ResolveError::Unavailable(problem) => Err(TurnError::Infrastructure(problem)),
+        error @ (ResolveError::Unfit(_) | ResolveError::Unknown(_)) => Ok(error),
     }
 }
 

@@ -34,8 +34,8 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
     let resolved = match ResolvedDefinitions::load(&definitions, flows, &start_record.manifest).await {
         Ok(resolved) => resolved,
         Err(ResolveError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
-        Err(ResolveError::Unfit(problem)) => {
-            debug!(run_id = run.run_id, "no timeline, definitions not found: {problem}");
+        Err(error @ (ResolveError::Unfit(_) | ResolveError::Unknown(_))) => {
+            debug!(run_id = run.run_id, "no timeline, definitions not found: {error}");
             return Ok(Vec::new());
         }
     };

@@ -208,12 +208,9 @@ impl Turn<'_> {
     /// no longer exist, or if the flow has changed.
     async fn continue_flow(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
         let gone = |problem: String| TurnError::Replay(problem);
-        let (flow, config) = (&waiting.flow, &self.agent.config);
-        if !config.flows.contains(flow) {
-            return Err(gone(format!("agent `{}` no longer has the flow `{flow}`", config.id)));
-        }
-        if self.services.flows.get(flow).is_some() == waiting.run_id.is_some() {
-            return Err(gone(format!("the flow `{flow}` that asked the question was replaced by another one")));
+        let flow = &waiting.flow;
+        if let Some(problem) = self.lost(waiting) {
+            return Err(gone(problem));
         }
         let journal = self.journal.resume_from(&waiting.turn_id).await?;
         let key = format!("{}/{}", waiting.prefix, suspended_key(waiting.asked));
@@ -243,6 +240,23 @@ impl Turn<'_> {
             key: "flow".to_owned(),
         };
         Box::pin(self.call_flow(call)).await
+    }
+
+    /// Returns the problem if the agent or this worker no longer has the flow that asked.
+    fn lost(&self, waiting: &Waiting) -> Option<String> {
+        let (flow, config) = (&waiting.flow, &self.agent.config);
+        if !config.flows.contains(flow) {
+            return Some(format!("agent `{}` no longer has the flow `{flow}`", config.id));
+        }
+        match (self.services.flows.get(flow), &waiting.run_id) {
+            (Some(_), Some(_)) => Some(format!(
+                "the workflow `{flow}` asked the question, and this worker has a registered flow of that name now"
+            )),
+            (None, None) => Some(format!(
+                "no flow `{flow}` is registered on this worker; register it in the program of every worker"
+            )),
+            _ => None,
+        }
     }
 
     /// True if the last message is one of the agent's cancel words, and not a choice of the question.

@@ -218,6 +218,14 @@ impl FlowContext {
     }
 }
 
+/// Error for a FLOW action whose target this worker does not have. The model and the operators read it.
+pub(crate) fn unregistered(flow: &str) -> String {
+    format!(
+        "no flow `{flow}` is registered on this worker, and there is no workflow or task agent of that id; register it \
+         in the program of every worker, apply a workflow of that id, or remove it from `flows` in the agent file"
+    )
+}
+
 fn limit(failure: Failure) -> FlowError {
     match failure {
         Failure::Journal(error) => FlowError::Journal(error),

@@ -153,8 +153,8 @@ impl Cluster {
         };
         Ok(Self {
             nats_server: nats.server_info().version,
-            // The engine creates its streams with one replica.
-            nats_replicas: 1,
+            // Each measurement creates its streams with this setting.
+            nats_replicas: settings.nats.replicas,
             nats_sync_interval: sync,
             mongod: build.get_str("version").unwrap_or("?").to_owned(),
             mongodb_members: hello.get_array("hosts").map_or(1, |hosts| hosts.len().max(1)),

@@ -280,8 +280,9 @@ pub trait Queue: Send + Sync + 'static {
     /// Returns true when a stream holds anything of the session: a job, or a retained event.
     async fn has_session(&self, session_id: &str) -> Result<bool>;
 
-    /// Stores a dead letter. Durable on return. A second letter with the same `msg_id` is dropped. A payload that
-    /// exceeds the limit together with its headers is cut, so that the letter does not block its lane.
+    /// Stores a dead letter. Durable on return. A second letter with the same `msg_id` is dropped. A payload
+    /// beyond the limit is cut, so that the letter does not block its lane. The limit is [`Queue::max_payload`]; on NATS
+    /// it is the server's, which counts the letter's headers, too.
     async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()>;
 
     /// Returns at most `limit` dead letters with a sequence above `after`, oldest first.

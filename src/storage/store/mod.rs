@@ -70,6 +70,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// [`StoreError::Damaged`] when a document cannot be decoded. Writes fail with [`StoreError::Refused`] when the store
 /// cannot hold the data, for example because a document is too large or nested too deeply.
 ///
+/// *Limits.* A listing with a limit of 0 is empty.
+///
 /// *Cancel safety.* A caller may drop the future of every call. A dropped read has no effect. A dropped write may still
 /// take effect. [`Store::put_agent`], [`Store::put_workflow`], [`Store::renew`] and [`Store::prune`] write several
 /// documents: when dropped they may have written some of them, and the caller can repeat them.
@@ -96,7 +98,7 @@ pub trait Store: Send + Sync + 'static {
     /// On return each step is durable. Returns one result for each step, in the order of `request.steps`.
     async fn record(&self, request: Record) -> Result<Vec<Recorded>>;
 
-    /// Returns all recorded steps of a turn, in no particular order.
+    /// Returns all recorded steps of a turn, ordered by key.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
     /// Ends a turn: writes state, history, `last_seq`, timers, tokens and outbox in one update that is fenced by the
@@ -204,7 +206,8 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the record of a run.
     async fn run(&self, run_id: &str) -> Result<Option<RunRecord>>;
 
-    /// Returns the records of runs, newest first, or the latest ended first with [`RunQuery::by_end`].
+    /// Returns the records of runs, newest first by `created_at`, or the latest ended first with [`RunQuery::by_end`].
+    /// Equal times are ordered by run id, descending.
     async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>>;
 
     // --- queries
@@ -213,10 +216,12 @@ pub trait Store: Send + Sync + 'static {
     /// result compares `epoch` and `last_seq` with the values that it knows.
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
-    /// Returns sessions without their histories, the last changed first.
+    /// Returns sessions without their histories, the last changed first. Commits and recorded statuses are changes. A
+    /// store may also count acquisitions and releases. Sessions that changed in the same millisecond have no order.
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>>;
 
-    /// Returns at most `limit` turns of a session, newest first.
+    /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
+    /// `committed_at`, then by turn id, both descending.
     async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>>;
 
     /// Returns the record of one turn.
@@ -228,16 +233,18 @@ pub trait Store: Send + Sync + 'static {
 
     // --- timers and housekeeping
 
-    /// Returns at most `limit` timers that are due within `horizon` from now, earliest first.
+    /// Returns at most `limit` timers that are due within `horizon` from now, earliest first. Timers that are due in the
+    /// same millisecond have no order.
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
 
     /// Returns at most `limit` lanes with work and no lease holder, the longest abandoned first. A lane has work when
     /// `pending_seq > last_seq` or a turn is open. It has no lease holder when it has no lease, or one that expired.
-    /// Either must have been so for more than `grace`.
+    /// Either must have been so for at least `grace`.
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>>;
 
     /// Returns at most `limit` chat sessions that are ready to be closed: not closed yet, with the status `ready` or
-    /// `cancelled`, without timers, without a flow that waits, and unchanged for more than `idle`.
+    /// `cancelled`, without timers, without a flow that waits, without a lease or an open turn, and unchanged for more
+    /// than `idle`. They have no order.
     async fn idle_sessions(&self, idle: Duration, limit: usize) -> Result<Vec<IdleSession>>;
 
     /// Deletes expired turns with their steps, and expired runs. Returns the number of deleted turns. MongoDB deletes
@@ -264,7 +271,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the processes whose announcements have not expired, ordered by their start.
+    /// Returns the processes whose announcements have not expired, ordered by their start, then by their id.
     async fn processes(&self) -> Result<Vec<Process>> {
         Ok(Vec::new())
     }

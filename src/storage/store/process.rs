@@ -33,6 +33,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// Sorts processes as [`Store::processes`](super::Store::processes) returns them.
+    pub fn sort(processes: &mut [Self]) {
+        processes.sort_by(|a, b| (a.started_at, &a.process_id).cmp(&(b.started_at, &b.process_id)));
+    }
+
     /// True when the process has the role `worker`.
     pub fn is_worker(&self) -> bool {
         self.roles.iter().any(|role| role == "worker")

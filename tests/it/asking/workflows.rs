@@ -8,6 +8,7 @@ use base::clock;
 use commands::runs::NewRun;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
+use engine::workflow::orchestration::timeline::StageStatus;
 use lab::invariants;
 use std::time::{Duration, Instant};
 use types::duration;
@@ -106,6 +107,10 @@ async fn a_run_waits_and_the_answer_continues_it(backend: Backend) {
     assert_eq!((before.status, before.ended_at, before.output.as_deref()), (RunStatus::Waiting, None, None));
     assert_eq!((before.usage.stages, before.usage.model_calls), (2, 1));
     assert_eq!(waiting(&engine).await.unwrap().run_id.as_ref(), Some(&before.run_id));
+    let shown = commands::run_details::details(&engine.store, &engine.flows, &before.run_id).await.unwrap();
+    let stages: Vec<_> = shown.timeline.iter().map(|stage| (stage.path.as_str(), stage.status)).collect();
+    assert_eq!(stages, [("first", StageStatus::Completed), ("which", StageStatus::Running)]);
+    assert_eq!(shown.run.status, RunStatus::Waiting, "so the running stage waits");
     let events = told(&engine).await;
     assert_eq!(outermost(&events), [RunEventType::RunStarted], "a waiting run has not ended");
     let asking = events.last().unwrap();

@@ -1,11 +1,14 @@
-//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`values`] and [`queue`] have the cases;
-//! each runs on a fresh backend. [`embedded`] runs them in memory and on a file, `cluster` on NATS and MongoDB.
+//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`listings`], [`values`], [`queue`] and
+//! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
+//! `cluster` on NATS and MongoDB.
 
 pub mod catalog;
 mod cluster;
+mod dead_letters;
 mod embedded;
 pub mod kit;
 mod lanes;
+mod listings;
 mod queue;
 mod runs;
 mod store;
@@ -83,6 +86,15 @@ macro_rules! store_suite {
             runs_are_listed_newest_first_and_filtered
             lanes_of_runs_are_no_sessions
         }
+        $crate::conformance::cases! { $open, listings:
+            turns_are_listed_by_start_then_commit_then_id
+            steps_are_listed_by_key
+            runs_of_a_lane_and_of_a_turn_are_found
+            runs_are_listed_by_their_end
+            processes_are_listed_by_start_then_id_until_they_depart
+            a_session_whose_lane_is_open_is_not_idle
+            a_limit_of_zero_lists_nothing
+        }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history
             odd_keys_and_values_survive_in_steps_and_turns
@@ -113,10 +125,14 @@ macro_rules! queue_suite {
             a_reader_misses_and_repeats_nothing_while_events_are_emitted
             sessions_do_not_see_each_other_s_events
             a_session_is_known_by_its_jobs_and_events
-            a_dead_letter_is_taken_and_its_repeat_too
-            a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
             a_hint_of_a_cancellation_reaches_every_listener
             a_timer_hint_reaches_every_listener
+        }
+        $crate::conformance::cases! { $open, dead_letters:
+            a_dead_letter_is_taken_and_its_repeat_too
+            a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody
+            a_payload_beyond_the_limit_is_cut_and_its_size_is_kept
+            dead_letters_are_listed_within_their_limits
         }
     };
 }

@@ -1,4 +1,4 @@
-//! Jobs, events, dead letters and hints.
+//! Cases for jobs, events and hints.
 
 use super::kit::DEADLINE;
 use crate::support::eventually;
@@ -8,10 +8,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use storage::queue::{
-    CancelHint, DeadLetter, Delivery, From, Publish, Published, Queue, QueueError, Result, StreamEvent,
-};
-use types::cause::Cause;
+use storage::queue::{CancelHint, Delivery, From, Publish, Published, Queue, QueueError, Result, StreamEvent};
 use types::event::{EventType, OutEvent};
 
 /// The ack wait of [`super::kit::settings`].
@@ -348,61 +345,6 @@ pub async fn a_session_is_known_by_its_jobs_and_events(queue: Jobs) {
     queue.ack(&delivery.token).await.unwrap();
     eventually(DEADLINE, "an acknowledged lane is forgotten", || async { !queue.has_session("by-job").await.unwrap() })
         .await;
-}
-
-pub async fn a_dead_letter_is_taken_and_its_repeat_too(queue: Jobs) {
-    let letter = DeadLetter {
-        cause: Cause::Invalid,
-        reason: "the payload is not a job: 期望对象\nsecond line".into(),
-        subject: "tw.jobs.会话".into(),
-        attempts: 1,
-        job_id: None,
-        msg_id: "dead/会话/1".into(),
-        payload: Bytes::from_static(b"\xff\x00 not json"),
-        cut_from: None,
-    };
-    queue.publish_dead_letter(letter.clone()).await.unwrap();
-    queue.publish_dead_letter(letter.clone()).await.unwrap();
-    let other = DeadLetter { cause: Cause::Attempts, job_id: Some("m-2".into()), msg_id: "2".into(), ..letter.clone() };
-    queue.publish_dead_letter(other.clone()).await.unwrap();
-    let kept = queue.dead_letters(0, 10).await.unwrap();
-    // The reason may be stored in a header, which has one line.
-    let one_line = |letter: &DeadLetter| DeadLetter { reason: letter.reason.replace('\n', " "), ..letter.clone() };
-    assert_eq!(
-        kept.iter().map(|kept| one_line(&kept.letter)).collect::<Vec<_>>(),
-        [one_line(&letter), one_line(&other)]
-    );
-    assert_eq!(queue.dead_letters(kept[0].seq, 10).await.unwrap(), kept[1..]);
-    assert_eq!(queue.dead_letters(0, 1).await.unwrap(), kept[..1]);
-    assert!(queue.dead_letters(kept[1].seq, 10).await.unwrap().is_empty());
-    queue.ping().await.unwrap();
-}
-
-pub async fn a_dead_letter_is_removed_once_and_leaves_its_number_free_for_nobody(queue: Jobs) {
-    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), 0);
-    assert!(!queue.remove_dead_letter(1).await.unwrap());
-    let letter = |id: &str| DeadLetter {
-        cause: Cause::Attempts,
-        reason: "x".into(),
-        subject: "tw.jobs.s".into(),
-        attempts: 1,
-        job_id: Some(id.into()),
-        msg_id: id.into(),
-        payload: "{}".into(),
-        cut_from: None,
-    };
-    for id in ["1", "2", "3"] {
-        queue.publish_dead_letter(letter(id)).await.unwrap();
-    }
-    let kept = queue.dead_letters(0, 10).await.unwrap();
-    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), kept[2].seq);
-    assert!(queue.remove_dead_letter(kept[1].seq).await.unwrap());
-    assert!(!queue.remove_dead_letter(kept[1].seq).await.unwrap(), "the dead letter is removed");
-    assert_eq!(queue.dead_letters(0, 10).await.unwrap(), [kept[0].clone(), kept[2].clone()]);
-    assert!(queue.remove_dead_letter(kept[2].seq).await.unwrap());
-    assert_eq!(queue.last_dead_letter_seq().await.unwrap(), kept[2].seq, "a removed dead letter counts, too");
-    queue.publish_dead_letter(letter("4")).await.unwrap();
-    assert!(queue.dead_letters(0, 10).await.unwrap()[1].seq > kept[2].seq);
 }
 
 pub async fn a_hint_of_a_cancellation_reaches_every_listener(queue: Jobs) {

@@ -1,5 +1,6 @@
 //! Runs of workflows on the embedded and on the cluster backend: until they end, through stops and failures.
 
+mod abandoned;
 mod damaged;
 mod endings;
 mod pauses;

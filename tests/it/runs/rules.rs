@@ -16,6 +16,7 @@ on_both_backends!(
     a_branch_that_is_skipped_is_absent_or_empty,
     the_end_of_a_failed_run_names_the_stage_that_failed,
     a_function_counts_against_the_limits_of_its_run,
+    a_file_cannot_remove_the_token_limit_of_the_settings,
     a_function_asks_the_model_of_its_stage,
     a_function_may_call_its_step_as_the_engine_calls_its_own,
     a_planner_whose_budget_is_spent_is_not_asked_again,
@@ -155,6 +156,17 @@ async fn a_function_counts_against_the_limits_of_its_run(backend: Backend) {
     assert!(error.cause.contains("max_model_calls") && error.attempts == 1, "{error:?}");
     let error = ran(&engine, of(json!({"max_tokens": 1}))).await.error.unwrap();
     assert!(error.cause.contains("max_tokens"), "{error:?}");
+}
+
+async fn a_file_cannot_remove_the_token_limit_of_the_settings(mut backend: Backend) {
+    backend.settings.workflow.max_tokens = 1;
+    let engine = engine(backend, echo).await;
+    engine.start_worker();
+    for limits in [json!({}), json!({"max_tokens": 0}), json!({"max_tokens": 1_000_000})] {
+        let document = json!({"id": "w", "limits": limits, "stages": [stage("s", "a", "{query}")]});
+        let error = ran(&engine, document).await.error.unwrap_or_else(|| panic!("{limits} removes the limit"));
+        assert!(error.cause.contains("(1)") && error.cause.contains("max_tokens"), "{limits}: {error:?}");
+    }
 }
 
 async fn a_function_asks_the_model_of_its_stage(mut backend: Backend) {

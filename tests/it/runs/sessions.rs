@@ -27,6 +27,7 @@ on_both_backends!(
     a_flow_says_its_output_while_it_is_made,
     a_workflow_that_fails_is_for_the_agent_to_tell,
     a_workflow_is_cancelled_with_its_turn,
+    a_flow_that_no_worker_has_is_reported_as_such,
     a_panic_beside_a_workflow_ends_its_run,
 );
 
@@ -237,6 +238,26 @@ async fn a_workflow_is_cancelled_with_its_turn(backend: Backend) {
     assert_eq!((run.status, run.error.unwrap().cause.as_str()), (RunStatus::Cancelled, "operator: op"));
     let events = told(&engine, "s1", &run.run_id).await;
     assert_eq!(outermost(&events), [RunEventType::RunStarted, RunEventType::RunFailed]);
+}
+
+async fn a_flow_that_no_worker_has_is_reported_as_such(backend: Backend) {
+    let model = |asked: &Asked| match asked.system.contains("\"ok\"") {
+        true => decided(asked, answer("好的")),
+        false => decided(asked, acts("processing", "FLOW", "lost", &json!({}))),
+    };
+    let engine = engine(backend, model).await;
+    engine.apply(sales_with(&json!({"flows": ["lost"]}))).await;
+    engine.start_worker();
+    assert_eq!(engine.say("s1", "m-1", "走流程").await.outcome, Outcome::Answered);
+    let steps = engine.store.steps("s1", "m-1").await.unwrap();
+    let flow = steps.iter().find(|step| step.key == "0/flow").unwrap_or_else(|| panic!("{steps:?}"));
+    let error = flow.output["error"].as_str().unwrap();
+    for part in ["no flow `lost` is registered on this worker", "register it in the program of every worker", "`flows`"]
+    {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert!(engine.model.asked().last().unwrap().system.contains("no flow `lost`"), "the model reads the error");
+    assert!(engine.store.runs(RunQuery::default()).await.unwrap().is_empty());
 }
 
 async fn a_panic_beside_a_workflow_ends_its_run(backend: Backend) {

@@ -32,6 +32,9 @@ pub enum ResolveError {
     /// The workflow or a definition that it references is missing or cannot run. The text is for people.
     #[error("{0}")]
     Unfit(String),
+    /// Neither a workflow nor a task agent has the id that is to run.
+    #[error("there is no workflow or task agent `{0}`")]
+    Unknown(String),
     /// The store cannot be read now. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(String),
@@ -82,8 +85,7 @@ impl ResolvedDefinitions {
     ) -> Result<Self, ResolveError> {
         let Some(root) = definitions.workflow(workflow_id).await? else {
             let agent = definitions.agent(workflow_id).await?.filter(|agent| agent.config.is_task_agent());
-            let missing = || ResolveError::Unfit(format!("there is no workflow or task agent `{workflow_id}`"));
-            return Self::from_agent(agent.ok_or_else(missing)?);
+            return Self::from_agent(agent.ok_or_else(|| ResolveError::Unknown(workflow_id.to_owned()))?);
         };
         let mut resolved = Self::from_workflow(Arc::clone(&root));
         let mut left = vec![root];

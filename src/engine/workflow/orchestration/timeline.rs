@@ -25,7 +25,8 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageStatus {
-    /// The stage has started and not ended.
+    /// The stage has started and not ended. In a run with the status `waiting`, it waits for the user's answer. In a
+    /// run that has ended, the run ended before the stage did.
     Running,
     /// The stage has an output.
     Completed,

@@ -38,7 +38,8 @@ impl Limits {
 
     /// The limits of a workflow file, capped by the settings.
     pub fn resolve(settings: &WorkflowLimits, file: &LimitsConfig) -> Self {
-        let within = |own: Option<u64>, most: u64| match (own, most) {
+        // 0 means no limit, in the file as in the settings.
+        let within = |own: Option<u64>, most: u64| match (own.filter(|own| *own > 0), most) {
             (None, most) => most,
             (Some(own), 0) => own,
             (Some(own), most) => own.min(most),
