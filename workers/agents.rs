@@ -3,7 +3,7 @@
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::failure::Failure;
-use crate::known_names;
+use crate::known_names::{self, WorkerNames};
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
 use base::config::load::LoadedSettings;
@@ -98,7 +98,7 @@ impl Agents {
             Self::Apply { paths, json } => {
                 let files = read(&paths, &loaded.settings.agents_dir)?;
                 let client = connection::connect(loaded, &tasks).await?;
-                let (_, known) = known_names::worker_names(&client, &loaded.settings, json).await?;
+                let WorkerNames { known, .. } = WorkerNames::load(&client, &loaded.settings, json).await?;
                 apply(&client, checked(files, &known), Report::new(AGENT, json)).await
             }
             Self::List { json } => {

@@ -45,11 +45,11 @@ pub struct Chat {
     /// Address of the gateway [default: the running `dev`, or `gateway.listen`]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Your user id
+    /// Your user id [default: none]
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// How long to wait for each reply, with piped input
-    #[arg(long, default_value = "60s", value_parser = duration::parse)]
+    /// How long to wait for each reply with piped input, such as `90s` or `5m`
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
 }
 

@@ -46,7 +46,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_SILENCE: Duration = Duration::from_secs(40);
 
 /// Requests for the details of a listing that run at the same time.
-const CONCURRENT_REQUESTS: usize = 8;
+pub const CONCURRENT_REQUESTS: usize = 8;
 /// Remedy for an error of the cluster behind a gateway of this process.
 const SERVERS_HINT: &str = "check NATS and MongoDB with `turnwheel doctor`";
 

@@ -85,8 +85,8 @@ async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
         // After a stop, the opening returns the error that it has been retrying.
         Err(_) => {
             tasks.stop();
-            let told = timeout(NOTICE_DELAY, opening).await;
-            told.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
+            let ended = timeout(NOTICE_DELAY, opening).await;
+            ended.ok().and_then(Result::err).map(|error| format!(" ({error})")).unwrap_or_default()
         }
     };
     let message =
@@ -145,5 +145,26 @@ mod tests {
             let lines = crate::failure::lines(&opened.err().unwrap());
             assert!(lines[1].contains("turnwheel dev") && lines[1].contains("NATS_URL"), "{lines:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_command_s_own_gateway_serves_no_one_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (backend, data_dir) = (Backend::Embedded, dir.path().to_owned());
+        let mut settings = Settings { backend, data_dir, ..Settings::default() };
+        settings.gateway.tokens = vec!["of-the-settings".into()];
+        let tasks = Tasks::new();
+        let opened = turnwheel::open(&settings, &tasks).await.unwrap();
+        let client = serve(&settings, opened, &tasks).await.unwrap();
+        assert!(client.agents().await.unwrap().is_empty(), "the command itself is served");
+        let http = base::http_client::builder().no_proxy().build().unwrap();
+        for path in ["/api/v1/agents", "/api/v1/sessions/s1", "/metrics", "/openapi.json", "/nowhere"] {
+            let url = format!("{}{path}", client.base());
+            assert_eq!(http.get(&url).send().await.unwrap().status(), 401, "{path}");
+            // The token is random: that of the settings does not count.
+            let known = http.get(&url).bearer_auth("of-the-settings");
+            assert_eq!(known.send().await.unwrap().status(), 401, "{path}");
+        }
+        tasks.stop();
     }
 }

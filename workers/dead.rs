@@ -3,12 +3,12 @@
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::list_args::ListArgs;
-use crate::table::{pretty, print, print_json, printable, rough, table};
+use crate::table::{pretty, print, print_json, print_queued, printable, rough, table};
 use base::clock;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
-use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary};
+use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter};
 use serde_json::Value;
 use types::timestamp::Timestamp;
 
@@ -82,7 +82,12 @@ impl Dead {
                 if json {
                     return print_json(&replayed);
                 }
-                print(replayed.job_id);
+                let ReplayedLetter { seq, job_id, session_id } = &replayed;
+                let next = format!("`turnwheel sessions show {session_id} --steps` shows its turn");
+                print_queued(
+                    job_id,
+                    &format!("queued dead letter {seq} as job `{job_id}` of session `{session_id}`; {next}"),
+                );
                 Ok(())
             }
         }

@@ -7,8 +7,9 @@ Examples:
   turnwheel --set data_dir=/tmp/try dev              store the data elsewhere
   turnwheel --log turnwheel=debug dev                log more
 
-It applies the agent files of agents_dir when it starts and whenever they change. Without that folder it uses the \
-built-in agents.";
+The gateway listens on gateway.listen (127.0.0.1:8080), the demo API on 127.0.0.1:8090, and the data is in data_dir \
+(data). It applies the files of agents_dir and workflows_dir when it starts and whenever they change. Without agents_dir \
+it uses the built-in agents. Ctrl-C stops it; a second Ctrl-C stops it immediately.";
 
 pub const WORKER: &str = "\
 Examples:

@@ -58,7 +58,7 @@ impl Follower {
             if self.sender.send(Notice::Lost(problem)).await.is_err() {
                 return;
             }
-            match self.again().await {
+            match self.reconnect().await {
                 Ok(Some(opened)) => events = opened,
                 Ok(None) => return,
                 Err(error) => {
@@ -94,7 +94,7 @@ impl Follower {
     }
 
     /// Reconnects after the last event. `None` if the reader has left.
-    async fn again(&self) -> anyhow::Result<Option<Events>> {
+    async fn reconnect(&self) -> anyhow::Result<Option<Events>> {
         let mut pause = MIN_RECONNECT_DELAY;
         loop {
             tokio::select! {

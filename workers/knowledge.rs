@@ -6,7 +6,7 @@ use crate::table::{print, print_json, print_table, printable, table};
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
-use commands::knowledge::NewText;
+use commands::knowledge::{NewText, RemovedSource};
 use definitions::knowledge::files::{self, NamedText};
 use definitions::knowledge::source::Origin;
 use engine::knowledge::Hit;
@@ -73,7 +73,7 @@ pub struct AddKnowledge {
     /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
-    /// Files to store
+    /// Files to store, each under its path as given; a file with an absolute path under its file name
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Print JSON
@@ -96,7 +96,7 @@ pub struct SearchKnowledge {
     /// Id of the agent
     #[arg(long, value_parser = crate::id)]
     agent: String,
-    /// Highest number of passages
+    /// Highest number of passages, 1 to 50
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=50))]
     limit: u16,
     /// The question, in a user's words
@@ -150,7 +150,8 @@ impl AddKnowledge {
             let done = client.put_knowledge(&self.agent, &name, &NewText { text, origin: Origin::Added }, last).await?;
             if !self.json {
                 let word = if done.changed { "stored" } else { "unchanged" };
-                print(printable(&format!("✓ {name}: {word}, {} passages", done.source.passage_count)));
+                let (agent, passages) = (&self.agent, done.source.passage_count);
+                print(printable(&format!("✓ {name}: {word} for agent {agent} (passages: {passages})")));
             }
             stored.push(done);
         }
@@ -210,7 +211,9 @@ impl RemoveKnowledge {
         if self.json {
             return print_json(&json!({ "removed": removed }));
         }
-        removed.iter().for_each(|removed| print(printable(&format!("✓ {}: removed", removed.source))));
+        for RemovedSource { agent_id, source } in &removed {
+            print(printable(&format!("✓ {source}: removed from agent {agent_id}")));
+        }
         Ok(())
     }
 }

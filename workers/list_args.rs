@@ -8,7 +8,7 @@ use serde_json::json;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ListArgs {
-    /// Highest number of entries
+    /// Highest number of entries, 1 to 1000
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
     /// Print JSON

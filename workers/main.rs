@@ -68,10 +68,11 @@ Examples:
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 
-New here? Run `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`. `turnwheel init` writes a first
-agent of your own.
+New here? Run `turnwheel dev`, and in a second terminal `turnwheel chat --agent sales`. `turnwheel init` writes a \
+first agent of your own.
 
 Settings come from turnwheel.toml, then TURNWHEEL_… variables, then --set; `turnwheel config` shows them.
+A command that queues work prints its id to stdout and its effect to stderr; with --json it prints JSON.
 Exit status: 0 success, 1 failure, 2 wrong usage.";
 
 /// Heading of the options that every command accepts.
@@ -309,6 +310,27 @@ mod tests {
         let mut without = Vec::new();
         walk(&Cli::command(), "", &mut without);
         assert_eq!(without, [""; 0], "commands without examples");
+    }
+
+    #[test]
+    fn every_option_explains_itself_and_durations_have_units() {
+        fn walk(command: &clap::Command, unclear: &mut Vec<String>) {
+            for arg in command.get_arguments() {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let named =
+                    |wanted: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == wanted));
+                let is_duration = arg.get_value_parser().type_id() == std::any::TypeId::of::<std::time::Duration>();
+                if help.is_empty() || is_duration && !named("DURATION") {
+                    unclear.push(format!("{} {}", command.get_name(), arg.get_id()));
+                }
+            }
+            command.get_subcommands().filter(|inner| !inner.is_hide_set()).for_each(|inner| walk(inner, unclear));
+        }
+        let mut unclear = Vec::new();
+        let mut cli = Cli::command();
+        cli.build();
+        walk(&cli, &mut unclear);
+        assert_eq!(unclear, [""; 0], "options without help, or durations without a unit");
     }
 
     #[test]

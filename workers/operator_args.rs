@@ -1,7 +1,7 @@
 //! The options and the output that all operators' commands for a session share.
 
 use crate::client::GatewayClient;
-use crate::table::{print, print_json};
+use crate::table::{one_line, print_json, print_queued};
 use base::clock;
 use clap::Args;
 use commands::operator::OperatorCommand;
@@ -17,14 +17,14 @@ pub struct OperatorArgs {
     /// Who gives the command
     #[arg(long)]
     by: Option<String>,
-    /// Print JSON
+    /// Print JSON: {job_id, session_id}, or {session_id, changed, note}
     #[arg(long)]
     json: bool,
 }
 
 impl OperatorArgs {
-    /// Publishes the command on the session's lane and prints the id of its job, or prints why it would change nothing.
-    /// `name` is the name of the timers to cancel.
+    /// Publishes the command on the session's lane and prints its effect with the id of its job, or prints why it would
+    /// change nothing. `name` is the name of the timers to cancel.
     pub async fn send(
         self,
         client: &GatewayClient,
@@ -36,17 +36,30 @@ impl OperatorArgs {
         if let Some(note) = nothing_to_do(client, session_id, command, name.as_deref()).await? {
             match json {
                 true => print_json(&serde_json::json!({ "session_id": session_id, "changed": false, "note": note }))?,
-                false => print(note),
+                false => eprintln!("{}", one_line(&note)),
             }
             return Ok(());
         }
+        let effect = effect(session_id, command, name.as_deref());
         let accepted = client.control(session_id, &OperatorCommand { command, name, reason, by }).await?;
         if json {
             return print_json(&accepted);
         }
-        print(accepted.job_id);
+        print_queued(&accepted.job_id, &format!("queued command `{}`: {effect}", accepted.job_id));
         Ok(())
     }
+}
+
+/// The effect of a command in words, with the command that shows it.
+fn effect(session_id: &str, command: Command, name: Option<&str>) -> String {
+    let effect = match (command, name) {
+        (Command::Cancel, _) => format!("it cancels the running turn and the timers of session `{session_id}`"),
+        (Command::Release, _) => format!("it releases session `{session_id}` to its agent"),
+        (Command::Close, _) => format!("it closes session `{session_id}`"),
+        (Command::CancelTimers, None) => format!("it cancels the follow-up timers of session `{session_id}`"),
+        (Command::CancelTimers, Some(name)) => format!("it cancels the timer `{name}` of session `{session_id}`"),
+    };
+    format!("{effect}; `turnwheel sessions show {session_id}` shows the result")
 }
 
 /// Returns the reason why the command would change nothing; `None` if the session is unknown or busy.

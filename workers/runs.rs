@@ -4,7 +4,7 @@ use crate::client::GatewayClient;
 use crate::connection;
 use crate::list_args::ListArgs;
 use crate::progress::took;
-use crate::table::{one_line, pretty, print, print_json, printable, rough, table};
+use crate::table::{one_line, pretty, print_json, print_queued, printable, rough, table};
 use crate::watch_option::WatchOption;
 use base::clock;
 use base::config::load::LoadedSettings;
@@ -55,7 +55,7 @@ Examples:
   turnwheel runs restart RUN --from summary
   turnwheel runs restart RUN --from 'outer_loop[2]/parallel_result'
 
-Earlier stages keep their output. The given stage and all later ones run again in a new run, whose id is printed.";
+Earlier stages keep their output. The given stage and all later ones run again in a new run. Its id is printed to stdout.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -82,7 +82,7 @@ pub struct ListRuns {
     /// Only runs of this workflow
     #[arg(long, value_parser = crate::id)]
     workflow: Option<String>,
-    /// Only runs in this status
+    /// Only runs in this status: pending, running, waiting, completed, failed or cancelled
     #[arg(long, value_parser = status)]
     status: Option<RunStatus>,
     /// Only runs that belong to this session
@@ -109,7 +109,7 @@ pub struct RunArgs {
     /// Id of the run
     #[arg(value_parser = crate::id)]
     run: String,
-    /// Print JSON
+    /// Print JSON: {run_id, workflow_id}
     #[arg(long)]
     json: bool,
 }
@@ -148,24 +148,47 @@ impl Runs {
             Self::List(which) => which.listing.refresh.show("no runs", async || list(&client, &which).await).await,
             Self::Show(which) => which.refresh.show("", async || show(&client, &which).await).await,
             Self::Cancel(CancelRun { reason, by, ordered }) => {
-                ordered.done(&client.cancel_run(&ordered.run, reason, by).await?)
+                let cancelled = client.cancel_run(&ordered.run, reason, by).await?;
+                let words = format!("queued the cancellation of {}", named(&cancelled));
+                ordered.done(&cancelled, &format!("{words}; `turnwheel runs show {}` shows its status", ordered.run))
             }
-            Self::Resume(ordered) => ordered.done(&client.resume_run(&ordered.run).await?),
+            Self::Resume(ordered) => {
+                let resumed = client.resume_run(&ordered.run).await?;
+                ordered.done(&resumed, &format!("queued {} to continue; {}", named(&resumed), watch(&resumed)))
+            }
             Self::Restart(RestartRun { from, ordered }) => {
-                ordered.done(&client.restart_run(&ordered.run, &from).await?)
+                let restarted = client.restart_run(&ordered.run, &from).await?;
+                let words =
+                    format!("queued {}, which repeats run `{}` from `{from}` on", named(&restarted), ordered.run);
+                ordered.done(&restarted, &format!("{words}; {}", watch(&restarted)))
             }
         }
     }
 }
 
 impl RunArgs {
-    fn done(&self, started: &StartedRun) -> anyhow::Result<()> {
+    fn done(&self, started: &StartedRun, words: &str) -> anyhow::Result<()> {
         if self.json {
             return print_json(started);
         }
-        print(&started.run_id);
+        print_queued(&started.run_id, words);
         Ok(())
     }
+}
+
+/// A run in words.
+fn named(run: &StartedRun) -> String {
+    format!("run `{}` of workflow `{}`", run.run_id, run.workflow_id)
+}
+
+/// Names the command that follows a run.
+fn watch(run: &StartedRun) -> String {
+    format!("`turnwheel runs show {} --watch` follows it", run.run_id)
+}
+
+/// Prints that a run was started and is not followed, and its id.
+pub fn print_started(run: &StartedRun) {
+    print_queued(&run.run_id, &format!("queued {}; {}", named(run), watch(run)));
 }
 
 async fn list(client: &GatewayClient, which: &ListRuns) -> anyhow::Result<String> {

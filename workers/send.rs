@@ -5,7 +5,7 @@ use crate::chat_display::ChatDisplay;
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::feed::Notice;
-use crate::table::{print, print_json};
+use crate::table::{print, print_json, print_queued};
 use crate::wait_turn::TurnWait;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
@@ -22,7 +22,9 @@ Examples:
   turnwheel send --session s1 --agent sales 你好
   turnwheel send --session s1 --wait '查一下订单 A1001'    wait, and print the replies
   turnwheel send --session s1 --wait --json 你好         {job_id, session_id, replies}
-  turnwheel send --session s1 --job-id m-7 你好          sent twice, it is one turn";
+  turnwheel send --session s1 --job-id m-7 你好          sent twice, it is one turn
+
+The first line of stdout is the id of the message, which is also the id of its turn.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,23 +35,23 @@ pub struct Send {
     /// Id of the agent; required in a session's first message
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
-    /// Id of the message; a repeat with the same id is not a second turn
+    /// Id of the message; a repeat with the same id is not a second turn [default: a random id]
     #[arg(long, value_parser = crate::dotted_id)]
     job_id: Option<String>,
-    /// Id of the user
+    /// Id of the user [default: that of the session's last message]
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// Channel that receives the replies
+    /// Channel that receives the replies [default: that of the session, else `default`]
     #[arg(long, value_parser = crate::id)]
     channel: Option<String>,
     /// Wait for the end of the turn and print its replies
     #[arg(long)]
     wait: bool,
-    /// Print JSON: the message's id; with --wait after the turn, and with its replies
+    /// Print JSON: the ids of message and session; with --wait also the replies, after the turn
     #[arg(long)]
     json: bool,
-    /// How long to wait
-    #[arg(long, default_value = "60s", value_parser = duration::parse)]
+    /// How long to wait with --wait, such as `90s` or `5m`
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     timeout: Duration,
     /// The text of the message
     #[arg(required = true)]
@@ -73,12 +75,16 @@ impl Send {
         match (self.wait, self.json) {
             (false, true) => print_json(&accepted),
             (false, false) => {
-                print(&accepted.job_id);
+                let Accepted { job_id, session_id } = &accepted;
+                let next = format!("`turnwheel sessions show {session_id}` shows the reply");
+                print_queued(job_id, &format!("queued message `{job_id}` for session `{session_id}`; {next}"));
                 Ok(())
             }
             (true, true) => self.collect(&client, accepted, &tasks).await,
             (true, false) => {
-                print(&accepted.job_id);
+                let (Accepted { job_id, session_id }, limit) = (&accepted, duration::format(self.timeout));
+                let next = format!("waiting up to {limit} for the replies");
+                print_queued(job_id, &format!("queued message `{job_id}` for session `{session_id}`; {next}"));
                 let agents = client.agents().await?;
                 let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
                 let (mut display, turn_id) = (ChatDisplay::plain(names), accepted.job_id.clone());

@@ -98,7 +98,7 @@ pub struct ShowSession {
 
 #[derive(Debug, Args)]
 pub struct ListSessions {
-    /// Only sessions in this status
+    /// Only sessions in this status: acknowledged, processing, typing, ready, cancelled or transferred
     #[arg(long, value_parser = status)]
     status: Option<Status>,
     /// Only sessions of this agent

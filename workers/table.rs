@@ -48,6 +48,13 @@ pub fn print(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// Prints the outcome of a command that put something on the queue: the words on stderr, and the id alone on stdout, so
+/// that a script can read it.
+pub fn print_queued(id: &str, words: &str) {
+    eprintln!("{}", one_line(words));
+    print(printable(id));
+}
+
 /// Prints a table.
 pub fn print_table(table: &TextTable) {
     print(table);

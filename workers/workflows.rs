@@ -1,11 +1,12 @@
 //! `turnwheel workflows`: runs, lists, shows, validates and applies workflows.
 
-use crate::client::GatewayClient;
+use crate::client::{CONCURRENT_REQUESTS, GatewayClient};
 use crate::connection;
 use crate::failure::Failure;
 use crate::follow_run::RunFollower;
-use crate::known_names;
+use crate::known_names::{self, WorkerNames};
 use crate::report::{FileReport, Report, WORKFLOW};
+use crate::runs::print_started;
 use crate::table::{print, print_json, print_table, printable, table, width};
 use base::config::Settings;
 use base::config::load::LoadedSettings;
@@ -13,12 +14,12 @@ use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::runs::NewRun;
 use commands::workflows::Source;
-use definitions::agent::validate::KnownNames;
-use definitions::agent::{AgentRecord, load};
-use definitions::workflow::definition::{Workflow, WorkflowRecord};
+use definitions::agent::{AgentRecord, StoredAgent, load};
+use definitions::workflow::definition::{StoredWorkflow, Workflow, WorkflowRecord};
 use definitions::workflow::runnable_registry::RunnableRegistry;
 use definitions::workflow::{read, schema, structure};
 use engine::workflow::Flows;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -133,19 +134,20 @@ pub struct RunWorkflow {
     /// The workflow's input
     #[arg(required = true)]
     query: Vec<String>,
-    /// Session that the run belongs to; its history precedes the input, and its stream has the run's events
+    /// Session that the run belongs to; its history precedes the input, and its stream has the run's events [default:
+    /// none]
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
-    /// User for whom it runs; recorded with the run and its events
+    /// User for whom it runs; recorded with the run and its events [default: none]
     #[arg(long, value_parser = crate::dotted_id)]
     user: Option<String>,
-    /// Id of the run; a repeat with the same id is not a second run
+    /// Id of the run; a repeat with the same id is not a second run [default: a random id]
     #[arg(long, value_parser = crate::id)]
     run_id: Option<String>,
-    /// Print the run's id and exit
+    /// Start the run, print its id and exit
     #[arg(long)]
     detach: bool,
-    /// Print one event per line, as JSON; with --detach the run's id as JSON
+    /// Print one event per line, as JSON; with --detach {run_id, workflow_id}
     #[arg(long)]
     json: bool,
 }
@@ -270,14 +272,16 @@ async fn apply(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let files = read(paths, &loaded.settings)?;
-    let (crew, names) = known_names::worker_names(client, &loaded.settings, json).await?;
-    let known = match crew.is_empty() {
+    let names = WorkerNames::load(client, &loaded.settings, json).await?;
+    let workers = &names.workers;
+    let known = match workers.is_empty() {
         true => known_here(&files, &loaded.settings),
-        false => {
-            RunnableRegistry::new(crew.flows()).with_builtin().with_models(crew.models()).with_workflows(good(&files))
-        }
+        false => RunnableRegistry::new(workers.flows())
+            .with_builtin()
+            .with_models(workers.models())
+            .with_workflows(good(&files)),
     };
-    let known = registered(client, known, &names).await?;
+    let known = with_stored(client, known, &names).await?;
     let mut report = Report::new(WORKFLOW, json);
     let mut good = Vec::new();
     for file in files {
@@ -311,28 +315,26 @@ fn is_refused(error: &anyhow::Error) -> bool {
 }
 
 /// Adds the workflows and agents that are stored already.
-async fn registered(
+async fn with_stored(
     client: &GatewayClient,
     known: RunnableRegistry,
-    names: &KnownNames,
+    names: &WorkerNames,
 ) -> anyhow::Result<RunnableRegistry> {
-    let mut workflows = Vec::new();
-    for summary in client.workflows().await? {
-        let is_read = summary.source == Source::Store && summary.error.is_none();
-        if is_read && known.workflow(&summary.workflow_id).is_none() {
-            let stored = client.workflow(&summary.workflow_id).await?;
-            workflows.extend(stored.and_then(|stored| WorkflowRecord::from_stored(stored).ok()));
-        }
-    }
-    let mut agents = Vec::new();
-    for summary in client.agents().await? {
-        if summary.error.is_none() && known.kind(&summary.agent_id).is_none() {
-            let stored = client.agent(&summary.agent_id).await?;
-            agents.extend(stored.and_then(|stored| AgentRecord::from_document(stored.config, stored.updated_at).ok()));
-        }
-    }
-    let known = known.with_agents(&agents).with_needs(&agents, names);
-    Ok(known.with_workflows(workflows.into_iter().map(|record| record.workflow)))
+    let others = names.workflows.iter().filter(|listed| listed.source == Source::Store);
+    let others = others.map(|listed| &listed.workflow_id).filter(|id| known.workflow(id).is_none());
+    let workflows = stream::iter(others).map(async |id| client.workflow(id).await);
+    let workflows: Vec<Option<StoredWorkflow>> = workflows.buffered(CONCURRENT_REQUESTS).try_collect().await?;
+    let workflows = workflows.into_iter().flatten().filter_map(|stored| WorkflowRecord::from_stored(stored).ok());
+
+    let listed = client.agents().await?;
+    let others = listed.iter().filter(|listed| listed.error.is_none() && known.kind(&listed.agent_id).is_none());
+    let agents = stream::iter(others).map(async |listed| client.agent(&listed.agent_id).await);
+    let agents: Vec<Option<StoredAgent>> = agents.buffered(CONCURRENT_REQUESTS).try_collect().await?;
+    let read = |stored: StoredAgent| AgentRecord::from_document(stored.config, stored.updated_at).ok();
+    let agents: Vec<AgentRecord> = agents.into_iter().flatten().filter_map(read).collect();
+
+    let known = known.with_agents(&agents).with_needs(&agents, &names.known);
+    Ok(known.with_workflows(workflows.map(|record| record.workflow)))
 }
 
 async fn run(client: &GatewayClient, what: RunWorkflow, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
@@ -343,7 +345,7 @@ async fn run(client: &GatewayClient, what: RunWorkflow, colour: bool, tasks: &Ta
     if detach {
         match json {
             true => print_json(&started)?,
-            false => print(&started.run_id),
+            false => print_started(&started),
         }
         return Ok(ExitCode::SUCCESS);
     }

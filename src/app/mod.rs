@@ -98,9 +98,9 @@ use types::session::Session;
 use types::texts::Shown;
 
 /// How long a graceful stop may take beyond `worker.drain_timeout`.
-const MARGIN: Duration = Duration::from_secs(10);
+const STOP_MARGIN: Duration = Duration::from_secs(10);
 /// How long the backend's tasks may take to end.
-const BACKEND_END: Duration = Duration::from_secs(5);
+const BACKEND_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of applying an agent or registering a workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -438,8 +438,8 @@ impl Engine {
     /// Stops gracefully: starts no new turns, finishes running ones within `worker.drain_timeout`, and releases the
     /// others to the queue. Returns true if all parts ended within that time.
     pub async fn stop(&self) -> bool {
-        let ended = self.roles.shutdown(self.settings.worker.drain_timeout.0 + MARGIN).await;
-        self.backend.shutdown(BACKEND_END).await;
+        let ended = self.roles.shutdown(self.settings.worker.drain_timeout.0 + STOP_MARGIN).await;
+        self.backend.shutdown(BACKEND_STOP_TIMEOUT).await;
         ended
     }
 }

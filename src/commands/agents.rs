@@ -21,7 +21,8 @@ pub struct AgentSummary {
     /// All models of the agent, in the order in which they are tried: the next one is used when the previous one fails.
     #[serde(default)]
     pub models: Vec<String>,
-    /// The provider of the first model: `openai`, `offline`, or `unknown` when the settings do not have the model.
+    /// The provider of the first model: `openai`, `offline`, `rust` (a model added by a program in Rust), or `unknown`
+    /// (the settings do not have the model).
     pub provider: String,
     /// True for a task agent: it serves workflows and takes no chat sessions.
     pub task: bool,

@@ -38,7 +38,7 @@ impl Source {
 pub struct WorkflowSummary {
     /// The id of the workflow.
     pub workflow_id: String,
-    /// The type of the outermost stage: `pipeline`, `loop`, `parallel` or `conditional`.
+    /// The type of the outermost stage: `pipeline`, `loop`, `parallel`, `conditional` or `dynamic`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The description from the definition.

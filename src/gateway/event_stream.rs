@@ -26,6 +26,7 @@ const MAX_REOPEN_DELAY: Duration = Duration::from_secs(5);
 #[into_params(parameter_in = Query)]
 pub(super) struct Position {
     /// Same as the header `Last-Event-ID`. The header wins.
+    #[param(example = "1042")]
     #[serde(default)]
     pub(super) last_event_id: Option<String>,
 }

@@ -41,8 +41,8 @@ pub(super) struct SearchParams {
     agent_id: String,
     /// The question, in the user's words.
     query: String,
-    /// The highest number of passages; 4 by default.
-    #[param(minimum = 1, maximum = 50)]
+    /// The highest number of passages.
+    #[param(minimum = 1, maximum = 50, default = 4)]
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -51,9 +51,10 @@ pub(super) struct SearchParams {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Effect {
-    /// `true` (default): the response waits until the replies of this process use the change. `false`: they use it one
-    /// to two seconds later, as those of other processes do in any case. Each refresh indexes all of the agent's texts
-    /// again: when you change many texts, refresh only with the last change.
+    /// `true`: the response waits until the replies of this process use the change. `false`: they use it one to two
+    /// seconds later, as those of other processes do in any case. Each refresh indexes all of the agent's texts again:
+    /// when you change many texts, refresh only with the last change.
+    #[param(default = true)]
     #[serde(default)]
     refresh: Option<bool>,
 }

@@ -13,7 +13,8 @@
 //! 6. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
 //!
-//! Every error response is a [`Reject`], and every route is described in `openapi`.
+//! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
+//! describes them, by the handlers' attributes, `error_codes` and `examples`.
 
 mod agents;
 mod auth;
@@ -21,8 +22,10 @@ mod control;
 mod cors;
 mod dead_letters;
 mod doctor;
+mod error_codes;
 mod event_stream;
 mod events;
+mod examples;
 mod exposition;
 mod health;
 mod input;
@@ -34,6 +37,7 @@ mod models;
 mod openapi;
 mod processes;
 mod reject;
+mod routes;
 mod run_events;
 mod run_stream;
 mod runs;
@@ -50,7 +54,7 @@ pub use serve::{serve, serve_watch};
 use auth::BearerTokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{delete, get, post, put};
+use axum::routing::get;
 use axum::{Extension, Router};
 use base::config::Settings;
 use cors::Origins;
@@ -59,7 +63,7 @@ use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
 use limits::StreamSlots;
-use openapi::{Document, Routes};
+use openapi::{Access, Document};
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -157,9 +161,9 @@ impl GatewayState {
 
 /// Builds the router with all routes of a gateway.
 pub fn router(state: GatewayState) -> Router {
-    let tokens = !state.tokens.is_empty();
-    let (api, described) = api_routes().parts(tokens);
-    let (health, open) = health_routes().parts(false);
+    let access = if state.tokens.is_empty() { Access::ThisMachine } else { Access::Token };
+    let (api, described) = routes::api(access).parts();
+    let (health, open) = routes::health().parts();
     let api = api
         .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
@@ -171,7 +175,7 @@ pub fn router(state: GatewayState) -> Router {
 
 /// The routes of a process without a gateway.
 fn watch_router(state: GatewayState) -> Router {
-    let (routes, _) = health_routes().add::<metrics::__path_show>(get(metrics::show)).parts(false);
+    let (routes, _) = routes::health().add::<metrics::__path_show>(get(metrics::show), &[]).parts();
     let hint = "this process is not a gateway; it serves only /healthz, /readyz and /metrics";
     let routes = routes
         .fallback(async move || Reject::unknown_path(hint))
@@ -189,54 +193,6 @@ fn around(routes: Router<GatewayState>, state: GatewayState) -> Router {
         None => bounded,
     };
     open.layer(from_fn(trace::request_id)).with_state(state)
-}
-
-fn health_routes() -> Routes {
-    Routes::new().add::<health::__path_alive>(get(health::alive)).add::<health::__path_ready>(get(health::ready))
-}
-
-fn api_routes() -> Routes {
-    Routes::new()
-        .add::<messages::__path_post_message>(post(messages::post_message))
-        .add::<sessions::__path_list>(get(sessions::list))
-        .add::<sessions::__path_show>(get(sessions::show))
-        .add::<sessions::__path_turns>(get(sessions::turns))
-        .add::<sessions::__path_turn>(get(sessions::turn))
-        .add::<events::__path_follow>(get(events::follow))
-        .add::<control::__path_cancel>(post(control::cancel))
-        .add::<control::__path_release>(post(control::release))
-        .add::<control::__path_close>(post(control::close))
-        .add::<control::__path_reply>(post(control::reply))
-        .add::<control::__path_cancel_timers>(post(control::cancel_timers))
-        .add::<timers::__path_list>(get(timers::list))
-        .add::<dead_letters::__path_get_all>(get(dead_letters::get_all))
-        .add::<dead_letters::__path_get_one>(get(dead_letters::get_one))
-        .add::<dead_letters::__path_post_replay>(post(dead_letters::post_replay))
-        .add::<doctor::__path_examine>(get(doctor::examine))
-        .add::<processes::__path_list>(get(processes::list))
-        .add::<agents::__path_list>(get(agents::list))
-        .add::<agents::__path_show>(get(agents::show))
-        .add::<agents::__path_apply>(put(agents::apply))
-        .add::<models::__path_show>(get(models::show))
-        .add::<knowledge::__path_list>(get(knowledge::list))
-        .add::<knowledge::__path_find>(get(knowledge::find))
-        .add::<knowledge::__path_store>(put(knowledge::store))
-        .add::<knowledge::__path_delete>(delete(knowledge::delete))
-        .add::<workflows::__path_list>(get(workflows::list))
-        .add::<workflows::__path_show>(get(workflows::show))
-        .add::<workflows::__path_put>(put(workflows::put))
-        .add_everywhere::<workflows::__path_structure>(&get(workflows::structure))
-        .add_everywhere::<run_stream::__path_post_run>(&post(run_stream::post_run))
-        .add_everywhere::<run_stream::__path_get_run>(&get(run_stream::get_run))
-        .add::<run_stream::__path_post_start>(post(run_stream::post_start))
-        .add::<run_stream::__path_follow>(get(run_stream::follow))
-        .add::<runs::__path_list>(get(runs::list))
-        .add::<runs::__path_show>(get(runs::show))
-        .add::<runs::__path_cancel>(post(runs::cancel))
-        .add::<runs::__path_resume>(post(runs::resume))
-        .add::<runs::__path_restart>(post(runs::restart))
-        .add::<metrics::__path_show>(get(metrics::show))
-        .add::<openapi::__path_show>(get(openapi::show))
 }
 
 #[cfg(test)]

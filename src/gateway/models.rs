@@ -6,7 +6,7 @@ use axum::extract::State;
 use commands::models::{ModelList, list};
 use engine::model::registry::ModelInfo;
 
-/// Lists agents, workflow stages and models: who uses which model, and how the models are doing.
+/// Lists agents, workflow stages and models, with the models that each of them uses.
 ///
 /// Each agent has its models and its token budget, each stage the models that it names itself. The circuits are those
 /// of this process. Keys and addresses are not shown.

@@ -68,6 +68,12 @@ impl Reject {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message, hint)
     }
 
+    /// The body of the response.
+    pub(super) fn body(&self) -> ErrorResponse {
+        let Self { code, message, hint, .. } = self;
+        ErrorResponse { error: ErrorDetails { code, message: message.clone(), hint: hint.clone() } }
+    }
+
     /// 503 with `Retry-After`: the same request may succeed later.
     pub(super) fn unavailable(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let mut reject = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, hint);
@@ -78,26 +84,25 @@ impl Reject {
 
 /// The body of an error response.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct Refusal {
-    error: Fault,
+pub(super) struct ErrorResponse {
+    error: ErrorDetails,
 }
 
 /// An error: the problem and the remedy.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Fault {
-    /// Stable code of this kind of error, in `snake_case`.
+pub(super) struct ErrorDetails {
+    /// Stable name of this kind of error. The examples of each response have its possible values.
     #[schema(example = "unknown_session")]
     code: &'static str,
-    /// The problem and its place. A text for people.
+    /// The problem and its place: a text for people, which may change.
     message: String,
-    /// The remedy. A text for people.
+    /// The remedy: a text for people, which may change.
     hint: String,
 }
 
 impl IntoResponse for Reject {
     fn into_response(self) -> Response {
-        let body = Refusal { error: Fault { code: self.code, message: self.message, hint: self.hint } };
-        let mut response = (self.status, Json(body)).into_response();
+        let mut response = (self.status, Json(self.body())).into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -37,8 +37,8 @@ struct EventHead {
 
 /// An event of the followed run.
 pub(super) struct FollowedEvent {
-    /// The event as published.
-    pub(super) event: StreamEvent,
+    /// The stored event, as published.
+    pub(super) stored: StreamEvent,
     /// Its type.
     pub(super) kind: RunEventType,
     /// True if the outermost run published it, not a nested one.
@@ -48,14 +48,14 @@ pub(super) struct FollowedEvent {
 
 impl FollowedEvent {
     /// Reads the event; `None` if it belongs to another run.
-    fn from_event(event: StreamEvent, run_id: &str) -> Option<Self> {
-        if event.event_type != EventType::Run {
+    fn from_event(stored: StreamEvent, run_id: &str) -> Option<Self> {
+        if stored.event_type != EventType::Run {
             return None;
         }
-        let head: EventHead = serde_json::from_slice(&event.payload).ok()?;
+        let head: EventHead = serde_json::from_slice(&stored.payload).ok()?;
         let root = head.depth == 0 && head.run_id == head.root_run_id;
         let EventHead { kind, root_run_id, event_id, .. } = head;
-        (root_run_id == run_id).then_some(Self { event, kind, root, event_id })
+        (root_run_id == run_id).then_some(Self { stored, kind, root, event_id })
     }
 
     fn ends(&self) -> bool {
@@ -71,7 +71,7 @@ pub(super) fn stream_of(run: &RunRecord) -> &str {
 /// True if no event of an ended run follows `seq`: a client that reconnects repeatedly may stop.
 pub(super) async fn has_sent_last(queue: &dyn Queue, run: &RunRecord, seq: u64) -> Result<bool, Reject> {
     match next_after(queue, run, seq, seq.saturating_sub(1)).await? {
-        Some(told) => Ok(told),
+        Some(is_last) => Ok(is_last),
         // No stored event of the run follows. An id beyond the stream's end starts with the oldest stored event.
         None => Ok(next_after(queue, run, seq, seq).await?.unwrap_or(true)),
     }
@@ -84,11 +84,11 @@ async fn next_after(queue: &dyn Queue, run: &RunRecord, seq: u64, after: u64) ->
     let deadline = Instant::now() + STORED_EVENT_TIMEOUT;
     // Stored events arrive immediately. After the deadline the stream has no further one.
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
-        let Some(told) = FollowedEvent::from_event(event?, &run.run_id) else { continue };
-        if told.event.seq != seq {
+        let Some(event) = FollowedEvent::from_event(event?, &run.run_id) else { continue };
+        if event.stored.seq != seq {
             return Ok(Some(false));
         }
-        if told.ends() && told.event_id == last_event_id(run) {
+        if event.ends() && event.event_id == last_event_id(run) {
             return Ok(Some(true));
         }
     }
@@ -113,7 +113,7 @@ pub(super) fn follow(
     let ticks = stream::unfold((), |()| async { Some((None, sleep(TICK_INTERVAL).await)) });
     let source = stream::select(feed.into_stream().map(Some), ticks).boxed();
     let following = RunFollower { source, store, run_id, failed: false, over: false, quiet: 0 };
-    stream::unfold(following, |mut following| async move { following.next().await.map(|told| (told, following)) })
+    stream::unfold(following, |mut following| async move { following.next().await.map(|event| (event, following)) })
 }
 
 struct RunFollower {
@@ -131,11 +131,11 @@ impl RunFollower {
         while !self.over {
             match self.source.next().await? {
                 Some(event) => {
-                    let Some(told) = FollowedEvent::from_event(event, &self.run_id) else { continue };
+                    let Some(event) = FollowedEvent::from_event(event, &self.run_id) else { continue };
                     self.quiet = 0;
-                    self.failed = told.ends() && told.kind == RunEventType::RunFailed;
-                    self.over = told.ends() && told.kind == RunEventType::RunCompleted;
-                    return Some(told);
+                    self.failed = event.ends() && event.kind == RunEventType::RunFailed;
+                    self.over = event.ends() && event.kind == RunEventType::RunCompleted;
+                    return Some(event);
                 }
                 None => self.tick().await,
             }

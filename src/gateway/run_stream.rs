@@ -48,7 +48,8 @@ pub(super) struct RunRequest {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RunParams {
-    /// The workflow's input. Not needed with a `Last-Event-ID`.
+    /// The workflow's input, not empty. Not needed with a `Last-Event-ID`.
+    #[param(example = "batteries")]
     #[serde(default)]
     query: Option<String>,
     /// The session that the run belongs to.
@@ -59,15 +60,16 @@ pub(super) struct RunParams {
     #[param(value_type = Option<DottedId>)]
     #[serde(default)]
     user_id: Option<String>,
-    /// The channel of the run's events.
+    /// The channel of the run's events; `default` if omitted.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     channel: Option<String>,
-    /// Id of the run. A repeat with the same id and content is the same run.
+    /// Id of the run; a UUID by default. A repeat with the same id and content is the same run.
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     run_id: Option<String>,
     /// Same as the header `Last-Event-ID`. The header wins.
+    #[param(example = "r1:17")]
     #[serde(default)]
     last_event_id: Option<String>,
 }
@@ -84,13 +86,13 @@ enum Form {
 }
 
 impl Form {
-    fn frame(self, run_id: &str, told: &FollowedEvent) -> Event {
+    fn frame(self, run_id: &str, event: &FollowedEvent) -> Event {
         let frame = match self {
-            Self::Plain => return events::frame(&told.event),
-            Self::Named => Event::default().event(told.kind.as_str()),
+            Self::Plain => return events::frame(&event.stored),
+            Self::Named => Event::default().event(event.kind.as_str()),
             Self::Unnamed => Event::default(),
         };
-        frame.id(format!("{run_id}:{}", told.event.seq)).data(event_stream::data(&told.event.payload))
+        frame.id(format!("{run_id}:{}", event.stored.seq)).data(event_stream::data(&event.stored.payload))
     }
 
     /// An id without data, sent before the first event. A browser that loses the connection this early reconnects with
@@ -256,6 +258,6 @@ fn frames(
     form: Form,
 ) -> impl Stream<Item = Event> + Send + 'static {
     let opening = stream::iter(form.opening(&run_id, after));
-    let told = run_events::follow(feed, store, run_id.clone());
-    opening.chain(told.map(move |told| form.frame(&run_id, &told)))
+    let events = run_events::follow(feed, store, run_id.clone());
+    opening.chain(events.map(move |event| form.frame(&run_id, &event)))
 }

@@ -34,8 +34,8 @@ pub(super) struct RunFilter {
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// The highest number of runs; 50 by default.
-    #[param(minimum = 1, maximum = 1000)]
+    /// The highest number of runs.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
     #[serde(default)]
     limit: Option<usize>,
 }

@@ -39,8 +39,8 @@ pub(super) struct SessionFilter {
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     agent_id: Option<String>,
-    /// The highest number of sessions; 50 by default.
-    #[param(minimum = 1, maximum = 1000)]
+    /// The highest number of sessions.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -83,8 +83,8 @@ pub(super) async fn show(
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct LimitParam {
-    /// The highest number of entries; 50 by default.
-    #[param(minimum = 1, maximum = 1000)]
+    /// The highest number of entries.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
     #[serde(default)]
     pub(super) limit: Option<usize>,
 }

@@ -23,8 +23,8 @@ pub(super) struct TimerFilter {
     #[param(value_type = Option<Id>)]
     #[serde(default)]
     session_id: Option<String>,
-    /// The highest number of timers; 50 by default.
-    #[param(minimum = 1, maximum = 1000)]
+    /// The highest number of timers.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
     #[serde(default)]
     limit: Option<usize>,
 }

@@ -13,7 +13,7 @@ use types::timestamp::Timestamp;
 /// The name of the model in records.
 const NAME: &str = "script";
 /// How many bytes of a request a failure message quotes.
-const MAX_SHOWN_CHARS: usize = 200;
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// One request to the model.
 #[derive(Clone, Debug)]
@@ -187,8 +187,8 @@ impl Script {
             let problem = format!(
                 "the model's script has {} answers, but request {number} asks for {schema} on \"{}\"{}",
                 asked.index,
-                bounded(&asked.message, MAX_SHOWN_CHARS),
-                bounded(&after.unwrap_or_default(), MAX_SHOWN_CHARS)
+                bounded(&asked.message, MAX_SHOWN_BYTES),
+                bounded(&after.unwrap_or_default(), MAX_SHOWN_BYTES)
             );
             inner.problem.get_or_insert(problem);
         }

@@ -77,6 +77,8 @@ impl Serialize for Timestamp {
 impl PartialSchema for Timestamp {
     fn schema() -> RefOr<Schema> {
         let text = ObjectBuilder::new().schema_type(Type::String);
+        let text =
+            text.description(Some("RFC 3339 text. Responses have UTC with milliseconds; requests may have any offset"));
         text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
     }
 }

@@ -264,7 +264,10 @@ async fn the_commands_add_list_search_and_remove_and_dev_watches_the_files() {
 
     let added = folder.run(&["knowledge", "add", "--agent", "shop", "bad.pdf", "./prices.txt"], "").await;
     assert_eq!(added.code, 1, "{added:?}");
-    assert!(added.out.contains("prices.txt: stored, 1 passages") && added.err.contains("bad.pdf"), "{added:?}");
+    assert!(
+        added.out.contains("prices.txt: stored for agent shop (passages: 1)") && added.err.contains("bad.pdf"),
+        "{added:?}"
+    );
     let listed = folder.run(&["knowledge", "list", "--agent", "shop", "--json"], "").await.json();
     let origins: Vec<_> = listed["sources"].as_array().unwrap().iter().map(|s| (&s["source"], &s["origin"])).collect();
     assert_eq!(origins, [(&json!("kb/returns.md"), &json!("agent_file")), (&json!("prices.txt"), &json!("added"))]);

@@ -105,7 +105,8 @@ async fn dead_letters_are_listed_shown_and_replayed_on_a_cluster() {
     assert!(unfit.code == 1 && unfit.err.contains("fail again") && unfit.err.contains("hint: "), "{unfit:?}");
     engine.apply(sales_with(&json!({}))).await;
     let replayed = folder.run(&["dead", "replay", "2"], "").await;
-    assert_eq!((replayed.code, replayed.out.trim()), (0, "消息-1-replay-2"), "{replayed:?}");
+    assert_eq!((replayed.code, replayed.out.as_str()), (0, "消息-1-replay-2\n"), "{replayed:?}");
+    assert!(replayed.err.contains("queued dead letter 2 as job `消息-1-replay-2` of session `s1`"), "{replayed:?}");
     engine.turn("s1", "消息-1-replay-2").await;
     assert_eq!(engine.said("s1").await.len(), 2, "greeting and reply");
     let left = folder.run(&["dead", "list", "--json"], "").await.json();
@@ -312,9 +313,10 @@ async fn commands_that_change_nothing_say_so() {
     let sent = folder.run(&["send", "--session", "s1", "--agent", "timed", "--wait", "你好"], "").await;
     assert_eq!(sent.code, 0, "{sent:?}");
     let named = folder.run(&["timers", "cancel", "--session", "s1", "--name", "nosuch"], "").await;
-    assert_eq!((named.code, named.out.trim()), (0, "nothing to cancel: s1 has no timer `nosuch`"), "{named:?}");
+    assert_eq!((named.code, named.out.as_str()), (0, ""), "{named:?}");
+    assert!(named.err.contains("nothing to cancel: s1 has no timer `nosuch`"), "{named:?}");
     let released = folder.run(&["sessions", "release", "s1"], "").await;
-    assert!(released.code == 0 && released.out.starts_with("nothing to release: s1 is `ready`"), "{released:?}");
+    assert!(released.code == 0 && released.err.contains("nothing to release: s1 is `ready`"), "{released:?}");
     // Cancelling also cancels the timers.
     let cancelled = folder.run(&["sessions", "cancel", "s1", "--json"], "").await;
     assert_eq!((cancelled.code, &cancelled.json()["session_id"]), (0, &json!("s1")));
@@ -323,15 +325,15 @@ async fn commands_that_change_nothing_say_so() {
     eventually(DEADLINE, "it is cancelled", || async { status().await["workflow_state"]["status"] == "cancelled" })
         .await;
     let again = folder.run(&["sessions", "cancel", "s1"], "").await;
-    assert!(again.out.starts_with("nothing to cancel: s1 has no turn in progress"), "{again:?}");
+    assert!(again.err.contains("nothing to cancel: s1 has no turn in progress"), "{again:?}");
     let json = folder.run(&["sessions", "cancel", "s1", "--json"], "").await.json();
     assert_eq!((&json["changed"], &json["session_id"]), (&json!(false), &json!("s1")));
 
     let closed = folder.run(&["sessions", "close", "s1", "--by", "li"], "").await;
-    assert!(closed.code == 0 && !closed.out.contains("nothing"), "{closed:?}");
+    assert!(closed.code == 0 && !closed.err.contains("nothing"), "{closed:?}");
     eventually(DEADLINE, "it is closed", || async { status().await["closed_at"].is_string() }).await;
     let again = folder.run(&["sessions", "close", "s1"], "").await;
-    assert!(again.code == 0 && again.out.starts_with("nothing to close: s1 is closed since"), "{again:?}");
+    assert!(again.code == 0 && again.err.contains("nothing to close: s1 is closed since"), "{again:?}");
     let sent = folder.run(&["send", "--session", "s1", "--wait", "还在吗"], "").await;
     assert!(sent.code == 0 && sent.out.contains("好的"), "the next message opens it again: {sent:?}");
     let unknown = folder.run(&["sessions", "cancel", "nobody"], "").await;

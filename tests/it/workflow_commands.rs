@@ -118,6 +118,9 @@ async fn a_failed_run_says_where_and_exits_1() {
         folder.run(&["runs", "list", "--status", "failed"], "").await.out.matches("half").count() == 2
     })
     .await;
+    let resumed = folder.run(&["runs", "resume", "r1"], "").await;
+    assert_eq!((resumed.code, resumed.out.as_str()), (0, "r1\n"), "{resumed:?}");
+    assert!(resumed.err.contains("queued run `r1` of workflow `half` to continue"), "{resumed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,7 +148,8 @@ async fn ctrl_c_leaves_the_run_going_and_says_how_to_end_it() {
     }
     assert_eq!(status().await.json()["status"], "running");
     let cancelled = folder.run(&["runs", "cancel", "r1", "--reason", "够了", "--by", "li"], "").await;
-    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    assert_eq!((cancelled.code, cancelled.out.as_str()), (0, "r1\n"), "{cancelled:?}");
+    assert!(cancelled.err.contains("queued the cancellation of run `r1` of workflow"), "{cancelled:?}");
     eventually(DEADLINE, "the run is cancelled", || async { status().await.json()["status"] == "cancelled" }).await;
     let shown = folder.run(&["runs", "show", "r1"], "").await;
     assert!(shown.out.contains("够了"), "{shown:?}");

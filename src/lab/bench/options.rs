@@ -186,10 +186,10 @@ pub struct StreamOptions {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive)]
     pub turns: usize,
     /// Time until the model's first token
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration::parse)]
     pub first_token: Duration,
     /// Pause before each further token
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "20ms", value_parser = duration::parse)]
     pub token_pause: Duration,
     /// Tokens of each text
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = positive)]

@@ -151,7 +151,8 @@ pub struct Session {
     #[schema(value_type = Object)]
     #[serde(default)]
     pub profile: Map<String, Value>,
-    /// The last entries of the conversation, oldest first. Shared, because a turn hands the session on several times.
+    /// The last entries of the conversation, oldest first.
+    // Shared, because a turn hands the session on several times.
     #[schema(value_type = Vec<Entry>)]
     #[serde(default)]
     pub history: Arc<Vec<Entry>>,

@@ -1,0 +1,216 @@
+//! The codes of error responses, in the groups that endpoints share. `routes` names the groups of each endpoint, and
+//! `openapi` describes them. `docs/contract/http.md` has the cause of each code.
+
+use super::reject::{ErrorResponse, Reject};
+use axum::http::StatusCode;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use utoipa::openapi::example::ExampleBuilder;
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{ContentBuilder, Ref, Response, ResponseBuilder, Responses};
+
+/// A kind of error with its status, and an example of its texts.
+pub(super) struct ErrorCode {
+    status: StatusCode,
+    code: &'static str,
+    message: &'static str,
+    hint: &'static str,
+}
+
+/// One code, or several that occur together.
+pub(super) type Codes = &'static [ErrorCode];
+
+/// Lists errors: status, code, message and hint.
+macro_rules! codes {
+    ($($status:ident $code:literal $message:literal $hint:literal;)+) => {
+        &[$(ErrorCode { status: StatusCode::$status, code: $code, message: $message, hint: $hint }),+]
+    };
+}
+
+// Of requests as such: `openapi` adds these groups by the endpoint's parameters, body and security.
+pub(super) const PATH: Codes = codes! {
+    BAD_REQUEST "invalid_path" "Invalid URL: Invalid UTF-8 in `session_id`" "ids in paths are percent-encoded UTF-8";
+};
+pub(super) const QUERY: Codes = codes! {
+    BAD_REQUEST "invalid_query" "limit: 0 is not between 1 and 1000" "the default is 50";
+};
+pub(super) const BODY: Codes = codes! {
+    BAD_REQUEST "invalid_json" "the body is a list" "send one JSON object; /openapi.json has its fields";
+    BAD_REQUEST "unreadable_body" "Failed to buffer the request body" "send the request again";
+    REQUEST_TIMEOUT "slow_body" "the body was not complete within 60s" "send the body without pauses";
+    PAYLOAD_TOO_LARGE "too_large" "the body has more than 2162688 bytes"
+        "send less text, or put large content somewhere else and send its address as an attachment";
+};
+pub(super) const CONTENT_TYPE: Codes = codes! {
+    UNSUPPORTED_MEDIA_TYPE "not_json" "the body is not declared as JSON"
+        "send JSON with the header `content-type: application/json`";
+};
+pub(super) const TOKEN: Codes = codes! {
+    UNAUTHORIZED "unauthorized" "the request has no valid bearer token"
+        "send `Authorization: Bearer <token>` with one of the tokens of the setting `gateway.tokens`";
+};
+pub(super) const FOREIGN: Codes = codes! {
+    FORBIDDEN "foreign_page" "the request's `host` header names another machine"
+        "without `gateway.tokens` this gateway serves only programs and pages on its own machine; set tokens";
+};
+
+// Of the servers behind the gateway.
+pub(super) const STORE: Codes = codes! {
+    INTERNAL_SERVER_ERROR "internal" "the store refused" "the gateway's log has the details";
+    SERVICE_UNAVAILABLE "store_unavailable" "the store is unavailable"
+        "retry later; /readyz reports when it is reachable again";
+};
+pub(super) const QUEUE: Codes = codes! {
+    INTERNAL_SERVER_ERROR "internal" "the queue refused" "the gateway's log has the details";
+    SERVICE_UNAVAILABLE "queue_unavailable" "the queue is unavailable"
+        "retry later; /readyz reports when it is reachable again";
+};
+/// The queue stores a job.
+pub(super) const PUBLISH: Codes = codes! {
+    PAYLOAD_TOO_LARGE "too_large" "the payload of 1200000 bytes exceeds the queue's limit of 1048576 bytes"
+        "send less text, or put large content somewhere else and send its address as an attachment";
+    INTERNAL_SERVER_ERROR "internal" "the queue refused" "the gateway's log has the details";
+    SERVICE_UNAVAILABLE "queue_unavailable" "the queue is unavailable"
+        "retry later; /readyz reports when it is reachable again";
+    SERVICE_UNAVAILABLE "queue_full" "the queue is full: 1000 messages wait in the lane of session `s1`"
+        "retry after some of the waiting messages are processed";
+};
+/// An event stream opens.
+pub(super) const STREAM: Codes = codes! {
+    SERVICE_UNAVAILABLE "too_many_streams" "all event streams of this gateway (`gateway.max_streams`) are in use"
+        "close unused event streams, raise `gateway.max_streams`, or start another gateway";
+};
+pub(super) const NOT_READY: Codes = codes! {
+    SERVICE_UNAVAILABLE "not_ready" "unreachable: queue"
+        "`queue` is NATS (setting nats.url), `store` is MongoDB (setting mongodb.uri); see the gateway's log";
+};
+
+// Of ids and positions.
+pub(super) const ID: Codes = codes! {
+    BAD_REQUEST "invalid_id" "session_id contains '.'; an id has 1 to 128 bytes without whitespace, control \
+        characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
+        "choose another `session_id`";
+};
+pub(super) const EVENT_ID: Codes = codes! {
+    BAD_REQUEST "invalid_event_id" "Last-Event-ID: found `x`, which is not an event id"
+        "send the last `id:` that you received, or 0 for all stored events";
+};
+pub(super) const SESSION: Codes = codes! {
+    NOT_FOUND "unknown_session" "there is no session `s9`" "a session begins with its first message";
+};
+pub(super) const TURN: Codes = codes! {
+    NOT_FOUND "unknown_turn" "session `s1` has no committed turn `m-9`"
+        "a turn appears once it is committed and is kept for `retention.turns`; …/turns lists the turns";
+};
+pub(super) const AGENT: Codes = codes! {
+    NOT_FOUND "unknown_agent" "there is no agent `sales`"
+        "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows the stored agents";
+};
+pub(super) const WORKFLOW: Codes = codes! {
+    NOT_FOUND "unknown_workflow" "there is no workflow `research`"
+        "put its file into workflows_dir; `turnwheel workflows list` shows the existing workflows";
+};
+pub(super) const RUN: Codes = codes! {
+    NOT_FOUND "unknown_run" "there is no run `r9`"
+        "an ended run is kept for `retention.turns`; `turnwheel runs list` shows the existing runs";
+};
+pub(super) const LETTER: Codes = codes! {
+    NOT_FOUND "unknown_letter" "there is no dead letter `7`, neither by its number nor by its job id"
+        "`turnwheel dead list` shows the dead letters; a replayed letter is removed";
+    CONFLICT "several_letters" "several dead letters have the job id `m-1`: 7 (s1), 9 (s2)" "name one by its number";
+};
+
+// Of one kind of request.
+pub(super) const MESSAGE: Codes = codes! {
+    BAD_REQUEST "invalid_message" "text: invalid type: integer `5`, expected a string"
+        "send {session_id, agent_id, text, job_id?, user_id?, channel?, metadata?}";
+    BAD_REQUEST "invalid_request" "metadata is nested more than 64 levels deep; send it flatter, or as a text"
+        "docs/contract/nats.md has the fields of a job";
+    BAD_REQUEST "missing_agent" "agent_id is missing, and session `s9` is unknown"
+        "give `agent_id` with a session's first message";
+};
+pub(super) const TEXT: Codes = codes! {
+    BAD_REQUEST "empty_message" "text is empty and there are no attachments" "give `text` or `attachments`";
+};
+pub(super) const TASK_AGENT: Codes = codes! {
+    BAD_REQUEST "task_agent" "agent `writer` is a task agent (it has a `system_prompt`): it takes no chat sessions"
+        "name an agent that has an `sop`";
+};
+pub(super) const NOT_TRANSFERRED: Codes = codes! {
+    CONFLICT "not_transferred" "session `s1` is `ready`, not `transferred`"
+        "a human can reply only while the session is `transferred`";
+};
+pub(super) const REPLAY: Codes = codes! {
+    UNPROCESSABLE_ENTITY "unfit_letter" "dead letter 7 would fail again: only 65536 of its 90000 bytes are stored"
+        "send a corrected message instead; `turnwheel dead show` has the payload";
+};
+pub(super) const AGENT_FILE: Codes = codes! {
+    BAD_REQUEST "other_agent" "id: the document has `support`, the path `sales`" "use the same id in both";
+    UNPROCESSABLE_ENTITY "invalid_agent" "sop: is missing"
+        "correct the document; `turnwheel agents validate` checks a file";
+};
+pub(super) const WORKFLOW_FILE: Codes = codes! {
+    BAD_REQUEST "other_workflow" "id: the document has `research`, the path `report`" "use the same id in both";
+    UNPROCESSABLE_ENTITY "invalid_workflow" "stages[0].runnable: Runnable not found: writer"
+        "correct the document; `turnwheel workflows validate` checks a file";
+};
+pub(super) const KNOWLEDGE_TEXT: Codes = codes! {
+    BAD_REQUEST "invalid_source" "text: it has no text" "send Markdown or plain text";
+};
+pub(super) const SOURCE: Codes = codes! {
+    NOT_FOUND "unknown_source" "agent `sales` has no source `kb/returns.md`"
+        "`turnwheel knowledge list --agent sales` shows its sources";
+};
+pub(super) const NEW_RUN: Codes = codes! {
+    BAD_REQUEST "empty_query" "query is empty" "give the task for the workflow as `query`";
+    CONFLICT "run_id_taken" "`r1` is a chat session, or a run with another workflow, query, session, user or channel"
+        "omit `run_id` for a random one";
+};
+pub(super) const CANCEL: Codes = codes! {
+    CONFLICT "run_ended" "run `r1` has ended: it is `completed`" "only a pending or running run can be cancelled";
+};
+pub(super) const RESUME: Codes = codes! {
+    CONFLICT "run_of_turn" "run `r1` was a part of turn `m-1` of session `s1`"
+        "restart it from a stage, which starts a run of its own";
+    CONFLICT "run_not_failed" "run `r1` is `running`" "only a failed or cancelled run can be resumed";
+};
+pub(super) const RESTART: Codes = codes! {
+    BAD_REQUEST "unknown_stage" "`research` has no stage `summry`; it has: plan, summary"
+        "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
+    CONFLICT "no_steps" "the steps of run `r1` have expired, or are not recorded yet"
+        "steps are kept for `retention.turns`; start a new run";
+};
+
+/// Describes the error responses with these codes: one for each status, with an example of each code.
+pub(super) fn responses<'c>(codes: impl IntoIterator<Item = &'c ErrorCode>) -> Responses {
+    let mut by_status: BTreeMap<u16, BTreeMap<&str, &ErrorCode>> = BTreeMap::new();
+    for error in codes {
+        by_status.entry(error.status.as_u16()).or_default().entry(error.code).or_insert(error);
+    }
+    by_status.into_iter().map(|(status, errors)| (status.to_string(), response(&errors))).collect()
+}
+
+fn response(errors: &BTreeMap<&str, &ErrorCode>) -> Response {
+    let status = errors.values().next().map(|error| error.status).unwrap_or_default();
+    let codes: Vec<String> = errors.keys().map(|code| format!("`{code}`")).collect();
+    let examples = errors.values().map(|error| {
+        let body = Reject::new(error.status, error.code, error.message, error.hint).body();
+        (error.code, ExampleBuilder::new().value(serde_json::to_value(body).ok()))
+    });
+    let schema = Ref::from_schema_name(ErrorResponse::name());
+    let content = ContentBuilder::new().schema(Some(schema)).examples_from_iter(examples);
+    let described = ResponseBuilder::new()
+        .description(format!("{}: {}", status.canonical_reason().unwrap_or_default(), codes.join(", ")))
+        .content("application/json", content.build());
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => described.header("Retry-After", retry_after()).build(),
+        _ => described.build(),
+    }
+}
+
+/// The header that says when to send the same request again.
+fn retry_after() -> Header {
+    let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
+    HeaderBuilder::new().schema(Some(seconds)).description(Some("Seconds until the next try")).build()
+}
