@@ -164,7 +164,7 @@ fn sources(passages: usize) -> Vec<Source> {
     let source = |number: usize| {
         let text: String = (0..1_000).map(|at| section(&mut seed, number * 1_000 + at)).collect();
         let name = format!("kb/{number:04}.md");
-        Source::new("sales", (&name, &text), Origin::Added, Timestamp::from_millis(0)).unwrap()
+        Source::new("sales", &name, &text, Origin::Added, Timestamp::from_millis(0)).unwrap()
     };
     (0..passages / 1_000).map(source).collect()
 }

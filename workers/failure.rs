@@ -1,5 +1,6 @@
 //! Failures of commands: `error: …` and `hint: …` on stderr, exit status 1.
 
+use base::error::with_causes;
 use std::process::ExitCode;
 use thiserror::Error;
 
@@ -28,14 +29,7 @@ pub fn is_unknown(error: &anyhow::Error) -> bool {
 
 /// Formats a failure as lines: the error with its causes, then the hints.
 pub fn lines(error: &anyhow::Error) -> Vec<String> {
-    let mut causes: Vec<String> = Vec::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Many errors include the text of their source.
-        if !causes.iter().any(|said| said.contains(&cause)) {
-            causes.push(cause);
-        }
-    }
-    let mut lines = vec![format!("error: {}", causes.join(": "))];
+    let mut lines = vec![format!("error: {}", with_causes(&**error))];
     let hints = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>()).map(|failure| &failure.hint);
     lines.extend(hints.filter(|hint| !hint.is_empty()).map(|hint| format!("hint: {hint}")));
     lines

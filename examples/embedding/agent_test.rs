@@ -6,8 +6,8 @@ use std::time::Duration;
 use turnwheel::events::ReplyKind;
 use turnwheel::testing::{self, Script, act, say};
 
-fn shop() -> testing::EngineBuilder {
-    testing::Engine::builder().agent(tool::AGENT).skill("order_status", tool::order_status).tool("eta", tool::eta)
+fn shop() -> testing::TestEngineBuilder {
+    testing::TestEngine::builder().agent(tool::AGENT).skill("order_status", tool::order_status).tool("eta", tool::eta)
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ impl<'a> Awaited<'a> {
             }
             tokio::select! {
                 event = events.next() => {
-                    let gone = || QueueError::Unavailable("the stream of events ended".into());
+                    let gone = || QueueError::unavailable("the stream of events ended");
                     if self.take(&event.ok_or_else(gone)??, &mut heard) {
                         look.reset_immediately();
                     }

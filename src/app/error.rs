@@ -49,10 +49,10 @@ pub enum EngineError {
     },
     /// A message or command was refused.
     #[error("{}; {}", .0.message, .0.hint)]
-    Refused(CommandError),
+    Refused(#[source] CommandError),
     /// The gateway or the metrics endpoint cannot listen on its address.
     #[error(
-        "cannot listen on {setting} = {address}: {problem}; if another process uses the port, give this one its own"
+        "cannot listen on {setting} = {address}: {source}; if another process uses the port, give this one its own"
     )]
     Listen {
         /// The setting that names the address.
@@ -60,7 +60,7 @@ pub enum EngineError {
         /// The address.
         address: SocketAddr,
         /// The error of the operating system.
-        problem: std::io::Error,
+        source: std::io::Error,
     },
     /// A turn did not end within the limit. It stays queued, or continues to run.
     #[error(

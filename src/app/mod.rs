@@ -250,7 +250,7 @@ impl Engine {
     /// Adds a text to an agent's knowledge, under a name such as `kb/returns.md`; replaces the text of the same name. A
     /// name that ends in `.md` means Markdown, any other plain text. Returns true if the text has changed.
     pub async fn add_knowledge(&self, agent_id: &str, name: &str, text: &str) -> Result<bool, EngineError> {
-        let source = Source::new(agent_id, (name, text), Origin::Added, self.clock.now())
+        let source = Source::new(agent_id, name, text, Origin::Added, self.clock.now())
             .map_err(|error| EngineError::from(CommandError::from(error)))?;
         let changed = self.store.put_knowledge(source).await?;
         self.knowledge.refresh(agent_id).await?;
@@ -278,7 +278,7 @@ impl Engine {
     /// setting's port is 0.
     pub async fn start_gateway(&self) -> Result<SocketAddr, EngineError> {
         let address = self.settings.gateway.listen;
-        let failed = |problem| EngineError::Listen { setting: "gateway.listen", address, problem };
+        let failed = |source| EngineError::Listen { setting: "gateway.listen", address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
@@ -298,7 +298,7 @@ impl Engine {
     /// Serves `/healthz`, `/readyz` and `/metrics` on `address` until [`Engine::stop`], without a token: for processes
     /// without a gateway. Returns the address, which has the real port if the port was 0.
     pub async fn start_watch(&self, address: SocketAddr) -> Result<SocketAddr, EngineError> {
-        let failed = |problem| EngineError::Listen { setting: "metrics.listen", address, problem };
+        let failed = |source| EngineError::Listen { setting: "metrics.listen", address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         info!("metrics on http://{address}/metrics");

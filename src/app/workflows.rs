@@ -47,7 +47,7 @@ impl Engine {
     /// errors.
     pub async fn register_folder(&self) {
         let models = self.known().models().to_vec();
-        run::register_folder(&self.settings, self.store.as_ref(), (self.flows.ids(), models), run::Registered::Stays)
+        run::register_folder(&self.settings, self.store.as_ref(), self.flows.ids(), models, run::Registered::Stays)
             .await;
     }
 
@@ -91,7 +91,7 @@ impl Engine {
         loop {
             tokio::select! {
                 event = events.next() => {
-                    let gone = || QueueError::Unavailable("the stream of events ended".into());
+                    let gone = || QueueError::unavailable("the stream of events ended");
                     let event = event.ok_or_else(gone)??;
                     // The run's record is durable before its last event is published.
                     if event.event_type == EventType::Run && is_last(&event.payload, run_id) {

@@ -32,7 +32,7 @@ pub async fn enqueue(queue: &dyn Queue, job: Job) -> Result<(Accepted, Published
 
 /// Puts an encoded job on its lane. Durable on return. A user's message does not use the lane's places that are
 /// reserved for commands and timers.
-pub async fn enqueue_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
+pub(crate) async fn enqueue_payload(queue: &dyn Queue, job: &Job, payload: Bytes) -> Result<Published, CommandError> {
     let msg_id = Some(format!("{}:{}", job.session_id, job.job_id));
     let publish = Publish { session_id: job.session_id.clone(), msg_id, payload };
     Ok(match job.body {

@@ -1,5 +1,6 @@
 //! [`CommandError`]: why a command was refused, with a message and a hint for the caller.
 
+use base::error::SharedError;
 use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
 use definitions::workflow::read::WorkflowError;
@@ -30,7 +31,7 @@ pub enum ErrorKind {
 
 /// Why a command failed. A failed command has changed nothing. Only after an error of the kind `Unavailable` it may
 /// have taken effect.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandError {
     /// The kind of the refusal.
@@ -41,12 +42,14 @@ pub struct CommandError {
     pub message: String,
     /// How to correct it.
     pub hint: String,
+    /// The cause, if another error has caused it. The gateway does not show it to callers.
+    pub source: Option<SharedError>,
 }
 
 impl CommandError {
     /// Creates an error of this kind.
     pub fn new(kind: ErrorKind, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { kind, code, message: message.into(), hint: hint.into() }
+        Self { kind, code, message: message.into(), hint: hint.into(), source: None }
     }
 
     /// Creates an error of the kind [`ErrorKind::Invalid`].
@@ -99,16 +102,20 @@ impl CommandError {
         Self::new(ErrorKind::Unavailable, code, message, hint)
     }
 
-    /// Creates an error of the kind [`ErrorKind::Internal`]. `detail` goes to the log only.
-    fn internal(message: &str, detail: &dyn std::fmt::Display) -> Self {
-        warn!("{message}: {detail}");
-        Self::new(ErrorKind::Internal, "internal", message, "the gateway's log has the details")
+    /// Creates an error of the kind [`ErrorKind::Internal`], and logs `cause`.
+    fn internal(message: &str, cause: SharedError) -> Self {
+        warn!("{message}: {cause}");
+        Self::new(ErrorKind::Internal, "internal", message, "the gateway's log has the details").caused_by(cause)
+    }
+
+    fn caused_by(self, cause: impl Into<SharedError>) -> Self {
+        Self { source: Some(cause.into()), ..self }
     }
 }
 
 impl From<IdError> for CommandError {
     fn from(error: IdError) -> Self {
-        Self::invalid("invalid_id", error.to_string(), format!("choose another `{}`", error.field))
+        Self::invalid("invalid_id", error.to_string(), format!("choose another `{}`", error.field)).caused_by(error)
     }
 }
 
@@ -116,9 +123,12 @@ impl From<JobError> for CommandError {
     fn from(error: JobError) -> Self {
         match error {
             JobError::Id(error) => error.into(),
-            JobError::Empty => Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`"),
-            JobError::Malformed(_) | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
-                Self::invalid("invalid_request", error.to_string(), "docs/contract/nats.md has the fields of a job")
+            JobError::Empty => {
+                Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`").caused_by(error)
+            }
+            JobError::Malformed { .. } | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
+                let hint = "docs/contract/nats.md has the fields of a job";
+                Self::invalid("invalid_request", error.to_string(), hint).caused_by(error)
             }
         }
     }
@@ -127,12 +137,11 @@ impl From<JobError> for CommandError {
 impl From<QueueError> for CommandError {
     fn from(error: QueueError) -> Self {
         match error {
-            QueueError::Full(problem) => Self::unavailable(
-                "queue_full",
-                format!("the queue is full: {problem}"),
-                "retry after some of the waiting messages are processed",
-            ),
-            QueueError::TooLarge { .. } => Self::too_large(error.to_string()),
+            QueueError::Full(_) => {
+                let hint = "retry after some of the waiting messages are processed";
+                Self::unavailable("queue_full", error.to_string(), hint).caused_by(error)
+            }
+            QueueError::TooLarge { .. } => Self::too_large(error.to_string()).caused_by(error),
             QueueError::Unavailable(problem) => {
                 warn!("the queue is unavailable: {problem}");
                 Self::unavailable(
@@ -140,8 +149,9 @@ impl From<QueueError> for CommandError {
                     "the queue is unavailable",
                     "retry later; /readyz reports when it is reachable again",
                 )
+                .caused_by(problem)
             }
-            QueueError::Refused(problem) => Self::internal("the queue refused", &problem),
+            QueueError::Refused(problem) => Self::internal("the queue refused", problem),
         }
     }
 }
@@ -156,11 +166,12 @@ impl From<StoreError> for CommandError {
                     "the store is unavailable",
                     "retry later; /readyz reports when it is reachable again",
                 )
+                .caused_by(problem)
             }
-            StoreError::Damaged { what, problem } => {
-                Self::internal(&format!("{what} in the store cannot be read"), &problem)
+            StoreError::Damaged { what, source } => {
+                Self::internal(&format!("{what} in the store cannot be read"), source)
             }
-            StoreError::Refused(problem) => Self::internal("the store refused", &problem),
+            StoreError::Refused(problem) => Self::internal("the store refused", problem),
         }
     }
 }
@@ -168,25 +179,26 @@ impl From<StoreError> for CommandError {
 impl From<AgentError> for CommandError {
     fn from(error: AgentError) -> Self {
         let hint = "correct the document; `turnwheel agents validate` checks a file";
-        Self::new(ErrorKind::Unprocessable, "invalid_agent", error.to_string(), hint)
+        Self::new(ErrorKind::Unprocessable, "invalid_agent", error.to_string(), hint).caused_by(error)
     }
 }
 
 impl From<WorkflowError> for CommandError {
     fn from(error: WorkflowError) -> Self {
         let hint = "correct the document; `turnwheel workflows validate` checks a file";
-        Self::new(ErrorKind::Unprocessable, "invalid_workflow", error.to_string(), hint)
+        Self::new(ErrorKind::Unprocessable, "invalid_workflow", error.to_string(), hint).caused_by(error)
     }
 }
 
 impl From<SourceError> for CommandError {
     fn from(error: SourceError) -> Self {
-        match error {
+        let refused = match error {
             SourceError::TooLarge(_) | SourceError::TooMany(_) => Self::too_large(error.to_string()),
             SourceError::Name => Self::invalid("invalid_source", error.to_string(), "name it like `kb/returns.md`"),
             SourceError::Empty | SourceError::Kind | SourceError::Encoding(_) | SourceError::Read(_) => {
                 Self::invalid("invalid_source", format!("text: {error}"), "send Markdown or plain text")
             }
-        }
+        };
+        refused.caused_by(error)
     }
 }

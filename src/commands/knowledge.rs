@@ -55,7 +55,7 @@ pub async fn sources(store: &dyn Store, agent_id: Option<&str>) -> Result<Vec<So
 /// Stores a text as the source `name` of an agent. Durable on return.
 pub async fn put(store: &dyn Store, agent_id: &str, name: &str, new: &NewText) -> Result<StoredSource, CommandError> {
     known_agent(store, agent_id).await?;
-    let source = Source::new(agent_id, (name, &new.text), new.origin, clock::now())?;
+    let source = Source::new(agent_id, name, &new.text, new.origin, clock::now())?;
     let entry = source.entry.clone();
     let changed = store.put_knowledge(source).await?;
     Ok(StoredSource { source: entry, changed })
@@ -74,7 +74,8 @@ pub async fn remove(store: &dyn Store, agent_id: &str, name: &str) -> Result<Rem
 
 /// Returns the passages that match a question, the best first. They are the basis of the agent's reply to it.
 pub async fn search(
-    (store, library): (&dyn Store, &Library),
+    store: &dyn Store,
+    library: &Library,
     agent_id: &str,
     query: &str,
     limit: Option<usize>,

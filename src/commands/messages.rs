@@ -115,7 +115,7 @@ async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Res
 }
 
 /// Fails when the agent does not exist, or when it is a task agent.
-pub async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), CommandError> {
+pub(crate) async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), CommandError> {
     let agent = store.agent(agent_id).await?.ok_or_else(|| CommandError::unknown_agent(agent_id))?;
     if agent.config.is_task_agent() {
         let message =

@@ -92,7 +92,7 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
     let job = Job { session_id: run_id.clone(), job_id: run_id, body };
     job.check()?;
     let (_, published) = enqueue(queue, job.clone()).await?;
-    if published.duplicate && !is_of(queue, store, &job, (&new, published.seq)).await? {
+    if published.duplicate && !is_of(queue, store, &job, &new, published.seq).await? {
         return Err(taken(&started.run_id));
     }
     if let Some(run) = pending(&job)
@@ -105,12 +105,7 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
 
 /// True when `job`, which the queue dropped as a duplicate, has the same content as the stored one. Another caller may
 /// have used the same id concurrently for another run.
-async fn is_of(
-    queue: &dyn Queue,
-    store: &dyn Store,
-    job: &Job,
-    (new, seq): (&NewRun, u64),
-) -> Result<bool, CommandError> {
+async fn is_of(queue: &dyn Queue, store: &dyn Store, job: &Job, new: &NewRun, seq: u64) -> Result<bool, CommandError> {
     let first = queue.next_in_lane(&job.session_id, seq.saturating_sub(1), seq).await?;
     if let Some(first) = first.filter(|first| first.seq == seq) {
         return Ok(first.job().is_ok_and(|first| first.body == job.body));

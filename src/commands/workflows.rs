@@ -110,7 +110,8 @@ pub struct Registered {
 /// its task agents are validated against all running workers, or against the flows and settings `here` when none runs.
 pub async fn register(
     store: &dyn Store,
-    (flows, here): (Vec<String>, &KnownNames),
+    flows: Vec<String>,
+    here: &KnownNames,
     workflow: WorkflowRecord,
 ) -> Result<Registered, CommandError> {
     let crew = WorkersOverview::from_store(store).await?;

@@ -98,7 +98,7 @@ pub fn lookup<'v>(root: &'v Map<String, Value>, path: &str) -> Option<&'v Value>
 }
 
 /// The value at a dotted path below `value`.
-pub fn descend<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
+pub(crate) fn descend<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(value, |value, word| match value {
         Value::Object(map) => map.get(word),
         Value::Array(list) => list.get(word.parse::<usize>().ok()?),
@@ -163,10 +163,10 @@ impl Filler<'_> {
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Escapes a value for a text of some format.
-pub type Escape = fn(&str) -> String;
+pub(crate) type Escape = fn(&str) -> String;
 
 /// The escaping for values in a body of this content type; `None` for types without a syntax of their own.
-pub fn escape_for(content_type: &str) -> Option<Escape> {
+pub(crate) fn escape_for(content_type: &str) -> Option<Escape> {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-www-form-urlencoded" => Some(|value| utf8_percent_encode(value, ENCODED).to_string()),

@@ -82,8 +82,8 @@ pub(super) async fn find(
     State(state): State<GatewayState>,
     Filter(asked): Filter<SearchParams>,
 ) -> Result<Json<HitList>, Reject> {
-    let places = (state.store.as_ref(), &state.knowledge);
-    Ok(Json(HitList { hits: search(places, &asked.agent_id, &asked.query, asked.limit).await? }))
+    let (store, library) = (state.store.as_ref(), &state.knowledge);
+    Ok(Json(HitList { hits: search(store, library, &asked.agent_id, &asked.query, asked.limit).await? }))
 }
 
 /// Stores a text under a name; replaces the text of the same name.

@@ -117,7 +117,7 @@ impl IntoResponse for Reject {
 /// Maps each kind of command error to its HTTP status.
 impl<E: Into<CommandError>> From<E> for Reject {
     fn from(error: E) -> Self {
-        let CommandError { kind, code, message, hint } = error.into();
+        let CommandError { kind, code, message, hint, .. } = error.into();
         let status = match kind {
             ErrorKind::Invalid => StatusCode::BAD_REQUEST,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -157,24 +157,24 @@ mod tests {
     #[tokio::test]
     async fn each_failure_has_its_status() {
         for (reject, status) in [
-            (Reject::from(QueueError::Full("x".into())), 503),
-            (Reject::from(QueueError::Unavailable("x".into())), 503),
+            (Reject::from(QueueError::full("x")), 503),
+            (Reject::from(QueueError::unavailable("x")), 503),
             (Reject::from(QueueError::TooLarge { bytes: 2, limit: 1 }), 413),
-            (Reject::from(QueueError::Refused("x".into())), 500),
-            (Reject::from(StoreError::Unavailable("x".into())), 503),
+            (Reject::from(QueueError::refused("x")), 500),
+            (Reject::from(StoreError::unavailable("x")), 503),
             (Reject::from(JobError::Empty), 400),
             (Reject::from(ids::check("job_id", "a/b").unwrap_err()), 400),
         ] {
             assert_eq!(reject.status.as_u16(), status, "{reject:?}");
             assert!(!reject.hint.is_empty(), "{reject:?}");
         }
-        let response = Reject::from(QueueError::Full("x".into())).into_response();
+        let response = Reject::from(QueueError::full("x")).into_response();
         assert!(response.headers().contains_key(header::RETRY_AFTER));
     }
 
     #[tokio::test]
     async fn addresses_of_servers_are_not_told() {
-        let error = body(Reject::from(StoreError::Unavailable("mongodb://u:p4ss@db".into()))).await;
+        let error = body(Reject::from(StoreError::unavailable("mongodb://u:p4ss@db"))).await;
         assert!(!error.to_string().contains("p4ss"), "{error}");
     }
 }

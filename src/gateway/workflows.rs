@@ -69,6 +69,5 @@ pub(super) async fn put(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
-    let here = (state.flows.ids(), state.known.as_ref());
-    Ok(Json(register(state.store.as_ref(), here, workflow).await?))
+    Ok(Json(register(state.store.as_ref(), state.flows.ids(), state.known.as_ref(), workflow).await?))
 }

@@ -1,6 +1,6 @@
 //! Builds an engine for tests.
 
-use super::{Engine, Script};
+use super::{Script, TestEngine};
 use crate::app;
 use base::clock;
 use base::config::{Environment, Settings};
@@ -17,8 +17,8 @@ use types::duration;
 /// How long a test waits for the end of a turn by default.
 const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Builds an [`Engine`].
-pub struct EngineBuilder {
+/// Builds a [`TestEngine`].
+pub struct TestEngineBuilder {
     engine: app::EngineBuilder,
     agents: Vec<Value>,
     functions: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct EngineBuilder {
     patience: Duration,
 }
 
-impl EngineBuilder {
+impl TestEngineBuilder {
     pub(super) fn new() -> Self {
         Self {
             // The test's own servers listen on this machine.
@@ -140,7 +140,7 @@ impl EngineBuilder {
     ///
     /// # Panics
     /// If an agent is invalid, or none was added.
-    pub async fn start(self) -> Engine {
+    pub async fn start(self) -> TestEngine {
         let Self { mut engine, agents, functions, script, timers_after, patience } = self;
         let mut agent_id = None;
         for mut document in agents {
@@ -157,7 +157,7 @@ impl EngineBuilder {
         let agent_id = agent_id.unwrap_or_else(|| panic!("no agent was added; add one with `agent_file` or `agent`"));
         let started = Box::pin(engine.patience(patience).start()).await;
         let engine = started.unwrap_or_else(|error| panic!("cannot start the engine: {error}"));
-        Engine { engine, agent_id, script, patience, fired: BTreeSet::new() }
+        TestEngine { engine, agent_id, script, patience, fired: BTreeSet::new() }
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let model = Script::answers([act("TOOL", "eta", json!({"order_id": "A1"})), say("It arrives in 2 days.")]);
-//! let mut engine = testing::Engine::builder()
+//! let mut engine = testing::TestEngine::builder()
 //!     .agent("{id: shop, greeting: Hello, sop: Say when orders arrive., tools: [{id: eta}]}")
 //!     .tool("eta", |order: serde_json::Map<String, serde_json::Value>| async move {
 //!         assert_eq!(order["order_id"], "A1");
@@ -35,7 +35,7 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let model = Script::answers([act("FLOW", "rename", json!({}))]);
 //! let agent = "{id: desk, sop: Be kind., flows: [rename]}";
-//! let mut engine = testing::Engine::builder().agent(agent).flow("rename", rename).model(&model).start().await;
+//! let mut engine = testing::TestEngine::builder().agent(agent).flow("rename", rename).model(&model).start().await;
 //! assert_eq!(engine.say("s1", "I have a new name").await.question(), Some("What shall I call you?"));
 //! assert_eq!(engine.session("s1").await.waiting.unwrap().flow, "rename");
 //! assert_eq!(engine.say("s1", "Robin").await.text(), "Hello, Robin.");
@@ -50,7 +50,7 @@
 mod builder;
 mod script;
 
-pub use builder::EngineBuilder;
+pub use builder::TestEngineBuilder;
 pub use script::{Asked, Reaction, Script, act, call, end, hand_off, plain, say, stream, unavailable};
 
 use crate::app::{self, Answer};
@@ -65,7 +65,7 @@ use types::step::StepRecord;
 const MAX_TURNS: usize = 100;
 
 /// An engine in memory for one test. It stops when it is dropped.
-pub struct Engine {
+pub struct TestEngine {
     engine: app::Engine,
     /// The agent that receives the test's messages.
     agent_id: String,
@@ -75,10 +75,10 @@ pub struct Engine {
     fired: BTreeSet<(String, String)>,
 }
 
-impl Engine {
+impl TestEngine {
     /// Starts building an engine.
-    pub fn builder() -> EngineBuilder {
-        EngineBuilder::new()
+    pub fn builder() -> TestEngineBuilder {
+        TestEngineBuilder::new()
     }
 
     /// Sends a user's message and returns its turn after it has ended.
@@ -90,10 +90,10 @@ impl Engine {
         self.send(NewMessage::new(session_id, agent_id, text)).await
     }
 
-    /// Like [`Engine::say`], for a message with its own agent, attachments or id.
+    /// Like [`TestEngine::say`], for a message with its own agent, attachments or id.
     ///
     /// # Panics
-    /// Like [`Engine::say`].
+    /// Like [`TestEngine::say`].
     pub async fn send(&mut self, message: NewMessage) -> Answer {
         let what = format!("\"{}\" in session `{}`", message.text, message.session_id);
         let answered = self.engine.ask(message).await;
@@ -103,10 +103,10 @@ impl Engine {
     /// Waits until the timer `name` of a session has fired, and returns its turn. If it has fired before this call,
     /// returns the latest of its turns that the test has not received yet.
     ///
-    /// Timers run in real time; [`EngineBuilder::timers_after`] shortens them.
+    /// Timers run in real time; [`TestEngineBuilder::timers_after`] shortens them.
     ///
     /// # Panics
-    /// If no such timer is armed, if it is due later than the builder's `patience`, or like [`Engine::say`].
+    /// If no such timer is armed, if it is due later than the builder's `patience`, or like [`TestEngine::say`].
     pub async fn timer(&mut self, session_id: &str, name: &str) -> Answer {
         let job_id = self.timer_job(session_id, name).await;
         self.fired.insert((session_id.to_owned(), job_id.clone()));

@@ -189,8 +189,13 @@ pub enum Command {
 #[derive(Debug, Error)]
 pub enum JobError {
     /// The payload is not the JSON of a job.
-    #[error("the payload is not a job: {0}")]
-    Malformed(String),
+    #[error("the payload is not a job: {problem}")]
+    Malformed {
+        /// The decoding error, with the path of the field.
+        problem: String,
+        /// The decoding error.
+        source: serde_json::Error,
+    },
     /// An identifier has an illegal form.
     #[error(transparent)]
     Id(#[from] ids::IdError),

@@ -157,7 +157,7 @@ async fn the_settings_hold_where_a_file_says_nothing(mut backend: Backend) {
 async fn a_reply_from_knowledge_is_within_the_budget(backend: Backend) {
     let engine = Engine::watching(backend, deciding(answer("我看看。")).await).await;
     engine.apply(with_budget(&json!({"turn": CALL}))).await;
-    let source = Source::new("sales", ("returns.md", "七天内可以退货。"), Origin::Added, clock::now()).unwrap();
+    let source = Source::new("sales", "returns.md", "七天内可以退货。", Origin::Added, clock::now()).unwrap();
     engine.store.put_knowledge(source).await.unwrap();
     engine.start_worker();
     let turn = engine.say("s1", "m-1", "怎么退货？").await;

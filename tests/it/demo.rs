@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-pub struct Api {
+pub struct DemoApi {
     pub base: String,
     client: Client,
     tasks: Tasks,
 }
 
-impl Api {
+impl DemoApi {
     pub async fn start() -> Self {
         // Another test of the process may have installed the provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -41,7 +41,7 @@ impl Api {
 
 #[tokio::test]
 async fn orders_and_deliveries_are_found_however_they_are_written() {
-    let api = Api::start().await;
+    let api = DemoApi::start().await;
     for id in ["A1001", "a1001"] {
         let (status, order) = api.get(&format!("/orders/{id}")).await;
         assert_eq!((status, &order["order_id"]), (StatusCode::OK, &json!("A1001")));
@@ -59,7 +59,7 @@ async fn orders_and_deliveries_are_found_however_they_are_written() {
 
 #[tokio::test]
 async fn an_effect_with_the_same_key_happens_once() {
-    let api = Api::start().await;
+    let api = DemoApi::start().await;
     let body = r#"{"phone":"13800138000","model":"S7","date":"周六"}"#;
     let (status, first) = api.post("/bookings", "k1", body).await;
     assert_eq!((status, first["booking_id"].as_str().unwrap()), (StatusCode::CREATED, "TD-0001"));
@@ -83,7 +83,7 @@ async fn an_effect_with_the_same_key_happens_once() {
 
 #[tokio::test]
 async fn stopping_does_not_wait_for_a_slow_answer() {
-    let api = Api::start().await;
+    let api = DemoApi::start().await;
     let slow = api.client.get(format!("{}/orders/SLOW-1", api.base)).send();
     let stopping = async {
         let seen = async { while api.get("/log").await.1["calls"] == json!([]) {} };
@@ -97,7 +97,7 @@ async fn stopping_does_not_wait_for_a_slow_answer() {
 
 #[tokio::test]
 async fn operations_have_incidents_health_and_logs() {
-    let api = Api::start().await;
+    let api = DemoApi::start().await;
     let (status, found) = api.get("/servicenow/incidents?priority=p1&hours=24").await;
     assert_eq!(
         (status, &found["count"], &found["incidents"][0]["service"]),

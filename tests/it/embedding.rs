@@ -217,7 +217,7 @@ async fn what_cannot_work_is_told_when_the_engine_is_opened() {
 }
 
 /// The panic message of a failing test.
-async fn failure(test: impl Future<Output = testing::Engine>) -> String {
+async fn failure(test: impl Future<Output = testing::TestEngine>) -> String {
     let Err(panic) = AssertUnwindSafe(test).catch_unwind().await else { panic!("the test did not fail") };
     panic.downcast_ref::<String>().cloned().unwrap_or_else(|| (*panic.downcast_ref::<&str>().unwrap()).to_owned())
 }
@@ -227,7 +227,7 @@ const PLAIN: &str = "{id: a, greeting: 您好, sop: 回答。, timers: [{name: l
 #[tokio::test]
 async fn a_script_at_its_end_fails_the_test_with_the_question() {
     let model = Script::answers(["第一句"]);
-    let mut engine = testing::Engine::builder().agent(PLAIN).model(&model).start().await;
+    let mut engine = testing::TestEngine::builder().agent(PLAIN).model(&model).start().await;
     assert_eq!(engine.say("s1", "在吗").await.texts(), ["您好", "第一句"]);
     let told = failure(async {
         engine.say("s1", "还在吗").await;
@@ -241,13 +241,13 @@ async fn a_script_at_its_end_fails_the_test_with_the_question() {
         assert_eq!(asked.message, "另一句");
         "好"
     });
-    let mut engine = testing::Engine::builder().agent(PLAIN).model(&strict).start().await;
+    let mut engine = testing::TestEngine::builder().agent(PLAIN).model(&strict).start().await;
     let told = failure(async {
         engine.say("s1", "在吗").await;
         engine
     });
     assert!(told.await.contains("另一句"), "an assertion within the script fails the test");
-    let nobody = Box::pin(failure(testing::Engine::builder().start())).await;
+    let nobody = Box::pin(failure(testing::TestEngine::builder().start())).await;
     assert!(nobody.contains("agent_file"), "{nobody}");
 }
 
@@ -255,7 +255,7 @@ async fn a_script_at_its_end_fails_the_test_with_the_question() {
 async fn a_timer_that_has_fired_already_is_answered_once() {
     let soon = Duration::from_millis(1);
     let model = Script::by(|_| "好");
-    let mut engine = testing::Engine::builder().agent(PLAIN).model(&model).timers_after(soon).start().await;
+    let mut engine = testing::TestEngine::builder().agent(PLAIN).model(&model).timers_after(soon).start().await;
     engine.say("s1", "在吗").await;
     eventually(DEADLINE, "it has fired", || async { engine.session("s1").await.timers.is_empty() }).await;
     assert!(!engine.timer("s1", "later").await.texts().is_empty());
@@ -268,7 +268,7 @@ async fn a_timer_that_has_fired_already_is_answered_once() {
 
 #[tokio::test]
 async fn a_long_timer_is_not_waited_for_and_one_that_is_not_armed_is_named() {
-    let mut engine = testing::Engine::builder().agent(PLAIN).model(&Script::by(|_| "好")).start().await;
+    let mut engine = testing::TestEngine::builder().agent(PLAIN).model(&Script::by(|_| "好")).start().await;
     engine.say("s1", "在吗").await;
     let told = failure(async {
         engine.timer("s1", "later").await;
@@ -276,7 +276,7 @@ async fn a_long_timer_is_not_waited_for_and_one_that_is_not_armed_is_named() {
     });
     let told = told.await;
     assert!(told.contains("`later`") && told.contains("timers_after"), "{told}");
-    let mut engine = testing::Engine::builder().agent(PLAIN).model(&Script::by(|_| end())).start().await;
+    let mut engine = testing::TestEngine::builder().agent(PLAIN).model(&Script::by(|_| end())).start().await;
     engine.say("s1", "在吗").await;
     let told = failure(async {
         engine.timer("s1", "sooner").await;
@@ -289,7 +289,7 @@ async fn a_long_timer_is_not_waited_for_and_one_that_is_not_armed_is_named() {
 #[tokio::test]
 async fn a_scripted_model_may_err_be_away_or_hand_over() {
     let model = Script::answers([plain("nonsense"), say("mended"), unavailable("HTTP 503"), hand_off("One moment.")]);
-    let mut engine = testing::Engine::builder().agent("{id: a, sop: Answer.}").model(&model).start().await;
+    let mut engine = testing::TestEngine::builder().agent("{id: a, sop: Answer.}").model(&model).start().await;
     assert_eq!(engine.say("s1", "hello").await.text(), "mended");
     assert!(model.asked()[1].index == 1 && model.asked()[1].schema == "plan_and_decision");
     let away = engine.say("s1", "hello?").await;
@@ -311,7 +311,7 @@ skills: [{id: look_up, http: {url: 'https://api.example.com/{id}', headers: {Aut
         None => act("SKILL", "look_up", json!({"id": "7"})),
     });
     let look_up = async |params: serde_json::Map<String, Value>| Ok::<_, String>(params["id"].clone());
-    let builder = testing::Engine::builder().agent(agent).secrets([("TOKEN", "t0ken-t0ken")]);
+    let builder = testing::TestEngine::builder().agent(agent).secrets([("TOKEN", "t0ken-t0ken")]);
     let mut engine = builder.skill("look_up", look_up).model(&model).start().await;
     let answer = engine.say("s1", "hello").await;
     assert_eq!(answer.text(), "\"7\"");
@@ -324,7 +324,7 @@ skills: [{id: look_up, http: {url: 'https://api.example.com/{id}', headers: {Aut
 async fn a_caller_hears_a_text_while_it_is_made() {
     let model = Script::answers([act("FLOW", "tell", json!({})), stream(["Once ", "upon ", "a time."])]);
     let tell = async |context: FlowContext| context.say("tale", "Tell.", &context.input).await;
-    let builder = testing::Engine::builder().agent("{id: a, sop: Tell., flows: [tell]}").flow("tell", tell);
+    let builder = testing::TestEngine::builder().agent("{id: a, sop: Tell., flows: [tell]}").flow("tell", tell);
     let engine = builder.model(&model).start().await;
     let (mut shown, mut begun) = (String::new(), 0);
     let message = NewMessage { job_id: Some("m-1".into()), ..NewMessage::new("s1", "a", "A tale, please") };

@@ -21,20 +21,20 @@ struct Seen {
     body: Value,
 }
 
-type Script = dyn Fn(usize, &Seen) -> Response + Send + Sync;
-type Shared = (Arc<Mutex<Vec<Seen>>>, Arc<Script>);
+type ApiScript = dyn Fn(usize, &Seen) -> Response + Send + Sync;
+type Shared = (Arc<Mutex<Vec<Seen>>>, Arc<ApiScript>);
 
-struct Api {
+struct ApiServer {
     seen: Arc<Mutex<Vec<Seen>>>,
     tasks: Tasks,
     port: u16,
 }
 
-impl Api {
+impl ApiServer {
     /// Starts a server. The script returns the response to the n-th request.
     async fn start(script: impl Fn(usize, &Seen) -> Response + Send + Sync + 'static) -> Self {
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
-        let script: Arc<Script> = Arc::new(script);
+        let script: Arc<ApiScript> = Arc::new(script);
         let router = Router::new().fallback(record).with_state((Arc::clone(&seen), script));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, tasks) = (listener.local_addr().unwrap().port(), Tasks::new());
@@ -59,7 +59,7 @@ impl Api {
     }
 }
 
-impl Drop for Api {
+impl Drop for ApiServer {
     fn drop(&mut self) {
         self.tasks.stop();
     }
@@ -115,7 +115,7 @@ fn ok(value: &Value) -> Response {
 
 #[tokio::test]
 async fn every_part_of_a_call_is_filled() {
-    let api = Api::start(|_, _| ok(&json!({"status": "已发货"}))).await;
+    let api = ApiServer::start(|_, _| ok(&json!({"status": "已发货"}))).await;
     let template = api.call(json!({
         "method": "post", "query": {"lang": "zh", "page": "{page}", "tag": "{tags}", "gone": "{gone}"},
         "headers": {"Authorization": "Bearer ${TOKEN}", "X-User": "{user.name}", "X-Gone": "{gone}"},
@@ -141,7 +141,7 @@ async fn every_part_of_a_call_is_filled() {
 
 #[tokio::test]
 async fn without_a_template_the_params_are_the_body_and_a_given_body_replaces_both() {
-    let api = Api::start(|_, _| StatusCode::NO_CONTENT.into_response()).await;
+    let api = ApiServer::start(|_, _| StatusCode::NO_CONTENT.into_response()).await;
     let result = call(&api.call(json!({"method": "PUT"})), json!({"id": "1", "a": [1]})).await;
     assert_eq!((result.ok, result.result, result.status), (true, None, Some(204)));
     let desk = api.call(json!({"body": {"never": "sent"}}));
@@ -156,7 +156,7 @@ async fn without_a_template_the_params_are_the_body_and_a_given_body_replaces_bo
 
 #[tokio::test]
 async fn a_param_cannot_leave_its_place() {
-    let api = Api::start(|_, _| ok(&json!({}))).await;
+    let api = ApiServer::start(|_, _| ok(&json!({}))).await;
     let template = api.call(json!({"query": {"q": "{id}"}}));
     for (id, uri) in [
         ("../admin", "/orders/..%2Fadmin?q=..%2Fadmin"),
@@ -183,7 +183,7 @@ async fn a_param_cannot_leave_its_place() {
 
 #[tokio::test]
 async fn passing_faults_are_repeated_under_one_key() {
-    let api = Api::start(|number, _| match number {
+    let api = ApiServer::start(|number, _| match number {
         0 => StatusCode::BAD_GATEWAY.into_response(),
         1 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
         _ => ok(&json!([1])),
@@ -199,7 +199,7 @@ async fn passing_faults_are_repeated_under_one_key() {
 
 #[tokio::test]
 async fn other_refusals_are_not_repeated_and_reach_the_model() {
-    let api = Api::start(|number, _| match number {
+    let api = ApiServer::start(|number, _| match number {
         0 => (StatusCode::NOT_FOUND, "订单不存在 (s3cret)").into_response(),
         1 => (StatusCode::BAD_REQUEST, "x".repeat(100_000)).into_response(),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "still broken").into_response(),
@@ -216,7 +216,7 @@ async fn other_refusals_are_not_repeated_and_reach_the_model() {
 
 #[tokio::test]
 async fn an_answer_over_the_limit_is_a_failure_and_one_at_the_limit_is_not() {
-    let api = Api::start(|number, _| "x".repeat((1 << 20) + number).into_response()).await;
+    let api = ApiServer::start(|number, _| "x".repeat((1 << 20) + number).into_response()).await;
     assert!(call(&api.call(json!({})), json!({"id": "1"})).await.ok);
     let over = call(&api.call(json!({})), json!({"id": "1"})).await;
     assert_eq!((over.ok, over.attempts), (false, 1));
@@ -245,7 +245,7 @@ async fn nobody_there_is_a_failed_result_without_secrets() {
 
 #[tokio::test]
 async fn private_targets_are_refused_unless_allowed() {
-    let api = Api::start(|_, seen| match seen.uri.as_str() {
+    let api = ApiServer::start(|_, seen| match seen.uri.as_str() {
         "/away" => {
             (StatusCode::FOUND, [("location", format!("http://127.0.0.1:{}/inside", port(seen)))]).into_response()
         }

@@ -35,7 +35,7 @@ const FIBRE: &str = "# Heron Fibre\n\n## Returning a router\n\nSend the router b
     ## 双语支持\n\nOur engineers speak English and Chinese. 工程师会说中文。";
 
 fn source(agent: &str, name: &str, text: &str) -> Source {
-    Source::new(agent, (name, text), Origin::Added, clock::now()).unwrap()
+    Source::new(agent, name, text, Origin::Added, clock::now()).unwrap()
 }
 
 #[test]

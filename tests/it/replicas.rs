@@ -139,6 +139,7 @@ async fn a_server_without_a_cluster_refuses_replicas_with_the_remedy() {
     settings.nats.replicas = 3;
     let refused = NatsQueue::connect(&settings, CancellationToken::new()).await.err();
     let Some(QueueError::Refused(problem)) = &refused else { panic!("{refused:?}") };
+    let problem = problem.to_string();
     assert!(problem.contains("nats.replicas = 3") && problem.contains("set nats.replicas to 1"), "{problem}");
     let folder = Folder::with(settings.clone());
     folder.write("turnwheel.toml", &toml(&settings));

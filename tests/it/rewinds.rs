@@ -294,7 +294,7 @@ async fn messages_to_a_stream_that_has_lost_its_end_are_answered() {
     eventually(DEADLINE, "NATS is back", || async { engine.queue.ping().await.is_ok() }).await;
     assert_eq!(engine.queue.stream().await.unwrap().last_seq, 1, "messages after the backup are lost");
     let known = KnownNames::new(&engine.settings, engine.flows.ids());
-    let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), (&engine.settings, &known));
+    let found = doctor::work(engine.queue.as_ref(), engine.store.as_ref(), &engine.settings, &known);
     let found = found.await.into_iter().find(|finding| finding.place == "sequences").unwrap();
     assert!(found.level == Level::Problem && found.what.contains("has lost its last messages"), "{found:?}");
     engine.publish_job("s1", unnamed("5")).await;

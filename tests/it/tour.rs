@@ -72,13 +72,13 @@ impl Text {
 }
 
 /// The reader's folder: a copy of the project's agents, and the files that the commands create.
-struct Reader {
+struct TourReader {
     dir: TempDir,
     gateway: String,
     demo: String,
 }
 
-impl Reader {
+impl TourReader {
     fn new() -> Self {
         let address = || format!("127.0.0.1:{}", free_port());
         let reader = Self { dir: tempfile::tempdir().unwrap(), gateway: address(), demo: address() };
@@ -183,7 +183,7 @@ impl Drop for Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readme_s_tour_works_word_for_word() {
     let tour = Text::section("Five minutes");
-    let reader = Reader::new();
+    let reader = TourReader::new();
     // The demo API must outlive `dev`, because the reader looks at its log afterwards.
     let api = reader.spawn("cargo run --release -- demo --listen 127.0.0.1:8090");
     let dev_command = Text::section("Two commands").command("-- dev");

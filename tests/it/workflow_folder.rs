@@ -32,7 +32,7 @@ async fn apply_agent(store: &dyn Store) {
 
 async fn start(settings: &Settings, folder: &Path, store: &dyn Store, registered: Registered) {
     let settings = Settings { workflows_dir: folder.to_owned(), ..settings.clone() };
-    run::register_folder(&settings, store, (Vec::new(), Vec::new()), registered).await;
+    run::register_folder(&settings, store, Vec::new(), Vec::new(), registered).await;
 }
 
 /// Ids of the registered workflows.

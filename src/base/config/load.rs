@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// The settings file in the working directory, read unless another file is named.
-pub const DEFAULT_FILE: &str = "turnwheel.toml";
+pub(crate) const DEFAULT_FILE: &str = "turnwheel.toml";
 
 /// Variables with the prefix `TURNWHEEL_` that are not settings: the file's name, and variables of the command line.
-pub const NOT_SETTINGS: &[&str] = &["BIN", "CONFIG", "LOG", "URL", "TOKEN"];
+pub(crate) const NOT_SETTINGS: &[&str] = &["BIN", "CONFIG", "LOG", "URL", "TOKEN"];
 
 const PREFIX: &str = "TURNWHEEL_";
 

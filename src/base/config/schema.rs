@@ -59,7 +59,7 @@ const fn secret(path: &'static str, kind: Kind) -> Key {
 const SOME: Kind = Kind::Whole(1, i64::MAX as u64);
 
 /// All settings, in the order in which they are printed.
-pub const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[Key] = &[
     key("namespace", Kind::Text),
     key("backend", Kind::Choice(&["cluster", "embedded"])),
     secret("nats.url", Kind::Text),
@@ -150,7 +150,7 @@ fn prefix(key: &Key, path: &[String]) -> Option<usize> {
 }
 
 /// A known dotted key that resembles an unknown one.
-pub fn suggestion(path: &[String]) -> Option<String> {
+pub(crate) fn suggestion(path: &[String]) -> Option<String> {
     let concrete = |key: &Key| match path {
         [first, name, ..] if first == "models" => key.path.replace('*', name),
         _ => key.path.replace('*', "default"),

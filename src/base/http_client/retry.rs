@@ -2,10 +2,10 @@
 
 use super::private::PrivateTarget;
 use crate::clock;
+use crate::error::{causes, with_causes};
 use backon::{ExponentialBuilder, Retryable};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use std::error::Error as StdError;
 use std::future::Future;
 use std::time::Duration;
 use thiserror::Error;
@@ -15,10 +15,10 @@ use types::timestamp::Timestamp;
 const MIN_WAIT: Duration = Duration::from_millis(200);
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Why an attempt failed.
+/// Why an attempt failed. It has no source, because the text of a source may contain secrets.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
-pub struct Fault {
+pub struct HttpFault {
     /// The problem, without secrets.
     pub problem: String,
     /// The HTTP status of the response; `None` if there was no response.
@@ -29,7 +29,7 @@ pub struct Fault {
     pub retry_after: Option<Duration>,
 }
 
-impl Fault {
+impl HttpFault {
     /// A fault that a retry may resolve.
     pub fn transient(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), status: None, transient: true, retry_after: None }
@@ -52,25 +52,15 @@ impl Fault {
     }
 }
 
-impl From<reqwest::Error> for Fault {
+impl From<reqwest::Error> for HttpFault {
     /// Omits the address, because its query may contain a secret.
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
-        let (mut problem, mut source) = (error.to_string(), error.source());
-        let mut refused = false;
-        while let Some(cause) = source {
-            if let Some(target) = cause.downcast_ref::<PrivateTarget>() {
-                (problem, refused) = (target.to_string(), true);
-                break;
-            }
-            let text = cause.to_string();
-            if !problem.contains(&text) {
-                problem = format!("{problem}: {text}");
-            }
-            source = cause.source();
+        if let Some(target) = causes(&error).find_map(|cause| cause.downcast_ref::<PrivateTarget>()) {
+            return Self::permanent(target.to_string());
         }
-        let transient = !(refused || error.is_builder() || error.is_redirect());
-        Self { transient, ..Self::transient(problem) }
+        let transient = !(error.is_builder() || error.is_redirect());
+        Self { transient, ..Self::transient(with_causes(&error)) }
     }
 }
 
@@ -85,10 +75,10 @@ pub struct Policy {
 
 /// Runs `attempt` until it succeeds, fails permanently, or all retries are used. Returns the outcome and the number of
 /// attempts.
-pub async fn retry<T, A, F>(policy: Policy, what: &str, mut attempt: A) -> (Result<T, Fault>, u32)
+pub async fn retry<T, A, F>(policy: Policy, what: &str, mut attempt: A) -> (Result<T, HttpFault>, u32)
 where
     A: FnMut() -> F,
-    F: Future<Output = Result<T, Fault>>,
+    F: Future<Output = Result<T, HttpFault>>,
 {
     let waits = ExponentialBuilder::new()
         .with_min_delay(MIN_WAIT)
@@ -102,7 +92,7 @@ where
     };
     let outcome = counted
         .retry(waits)
-        .when(|fault: &Fault| fault.transient)
+        .when(|fault: &HttpFault| fault.transient)
         .adjust(|fault, wait| {
             let asked = fault.retry_after.unwrap_or_default().min(policy.longest_retry_after);
             wait.map(|wait| wait.max(asked))
@@ -113,10 +103,13 @@ where
 }
 
 /// Limits the duration of one attempt, including connecting, headers and body. A timeout is a transient fault.
-pub async fn with_timeout<T>(limit: Duration, attempt: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+pub async fn with_timeout<T>(
+    limit: Duration,
+    attempt: impl Future<Output = Result<T, HttpFault>>,
+) -> Result<T, HttpFault> {
     match tokio::time::timeout(limit, attempt).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Fault::transient(format!("no complete answer within {}", types::duration::format(limit)))),
+        Err(_) => Err(HttpFault::transient(format!("no complete answer within {}", types::duration::format(limit)))),
     }
 }
 
@@ -159,7 +152,7 @@ mod tests {
         let policy = Policy { retries: 2, longest_retry_after: Duration::from_secs(30) };
         let begun = tokio::time::Instant::now();
         let (outcome, attempts) = retry(policy, "test", || async {
-            Err::<(), _>(Fault { retry_after: Some(Duration::from_secs(3_600)), ..Fault::transient("busy") })
+            Err::<(), _>(HttpFault { retry_after: Some(Duration::from_secs(3_600)), ..HttpFault::transient("busy") })
         })
         .await;
         assert_eq!((outcome.unwrap_err().problem.as_str(), attempts), ("busy", 3));
@@ -169,7 +162,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_permanent_fault_is_not_repeated() {
         let policy = Policy { retries: 5, longest_retry_after: Duration::ZERO };
-        let (outcome, attempts) = retry(policy, "test", || async { Err::<(), _>(Fault::permanent("no")) }).await;
-        assert_eq!((outcome.unwrap_err(), attempts), (Fault::permanent("no"), 1));
+        let (outcome, attempts) = retry(policy, "test", || async { Err::<(), _>(HttpFault::permanent("no")) }).await;
+        assert_eq!((outcome.unwrap_err(), attempts), (HttpFault::permanent("no"), 1));
     }
 }

@@ -150,7 +150,9 @@ impl Metrics {
             knowledge_searches: ["none", "hit"].map(|outcome| searches.with_label_values(&[outcome])),
             batch_sizes: histograms(
                 &registry,
-                ("turnwheel_store_batch_size", "Items in one command to the store, by command.", ITEM_BUCKETS),
+                "turnwheel_store_batch_size",
+                "Items in one command to the store, by command.",
+                ITEM_BUCKETS,
                 "command",
             ),
             store_commands: store::StoreCommands::new(&registry),
@@ -280,7 +282,7 @@ fn seconds(registry: &Registry, name: &str, help: &str) -> Histogram {
     registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS_BUCKETS.to_vec())))
 }
 
-fn histograms(registry: &Registry, (name, help, bounds): (&str, &str, &[f64]), label: &str) -> HistogramVec {
+fn histograms(registry: &Registry, name: &str, help: &str, bounds: &[f64], label: &str) -> HistogramVec {
     registered(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds.to_vec()), &[label]))
 }
 

@@ -23,16 +23,16 @@ impl Families {
             ),
             seconds: histograms(
                 registry,
-                ("turnwheel_model_call_seconds", "Duration of a model call, including its retries.", SECONDS_BUCKETS),
+                "turnwheel_model_call_seconds",
+                "Duration of a model call, including its retries.",
+                SECONDS_BUCKETS,
                 "model",
             ),
             first_chunk: histograms(
                 registry,
-                (
-                    "turnwheel_model_first_chunk_seconds",
-                    "Time from a model call to the first chunk of its streamed answer.",
-                    SECONDS_BUCKETS,
-                ),
+                "turnwheel_model_first_chunk_seconds",
+                "Time from a model call to the first chunk of its streamed answer.",
+                SECONDS_BUCKETS,
                 "model",
             ),
             tokens: counters(
@@ -79,7 +79,7 @@ impl ModelMetrics {
     }
 
     /// Records an answered call, with the tokens of the prompt and of the answer.
-    pub fn record_answer(&self, took: Duration, (prompt, completion): (u64, u64)) {
+    pub fn record_answer(&self, took: Duration, prompt: u64, completion: u64) {
         observe(&self.seconds, took);
         self.answered.inc();
         self.prompt.inc_by(prompt);

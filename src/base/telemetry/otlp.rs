@@ -4,7 +4,8 @@
 
 use crate::config::Telemetry;
 use crate::config::secrets::masked_address;
-use crate::http_client::retry::Fault;
+use crate::error::SharedError;
+use crate::http_client::retry::HttpFault;
 use crate::http_client::{self, read_bounded};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -35,14 +36,14 @@ pub const PROBE_TARGET: &str = "turnwheel::probe";
 /// Why the exporter could not be started.
 #[derive(Debug, Error)]
 #[error(
-    "cannot export traces to telemetry.otlp_endpoint = {endpoint}: {problem}; set it to a collector's address, such as \
+    "cannot export traces to telemetry.otlp_endpoint = {endpoint}: {source}; set it to a collector's address, such as \
      `http://127.0.0.1:4318`"
 )]
 pub struct OtlpError {
     /// The address in the settings, without secrets.
     endpoint: String,
-    /// The problem.
-    problem: String,
+    /// The error of the HTTP client or the exporter.
+    source: SharedError,
 }
 
 /// Exports spans in batches until it is stopped.
@@ -56,9 +57,8 @@ impl Otlp {
     /// Must be called on the Tokio runtime.
     pub fn start(settings: &Telemetry, role: &'static str) -> Result<Option<Self>, OtlpError> {
         let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
-        let wrong = |problem: String| OtlpError { endpoint: masked_address(endpoint), problem };
-        let client =
-            http_client::builder().timeout(EXPORT_TIMEOUT).build().map_err(|error| wrong(error.to_string()))?;
+        let wrong = |source: SharedError| OtlpError { endpoint: masked_address(endpoint), source };
+        let client = http_client::builder().timeout(EXPORT_TIMEOUT).build().map_err(|error| wrong(error.into()))?;
         let sender = Sender {
             client,
             runtime: Handle::current(),
@@ -72,7 +72,7 @@ impl Otlp {
             .with_endpoint(address(endpoint))
             .with_timeout(EXPORT_TIMEOUT)
             .build()
-            .map_err(|error| wrong(error.to_string()))?;
+            .map_err(|error| wrong(error.into()))?;
         let resource = Resource::builder()
             .with_service_name(settings.service_name.clone())
             .with_attributes([
@@ -134,7 +134,7 @@ struct Sender {
 }
 
 impl Sender {
-    async fn send(&self, request: reqwest::Request) -> Result<Response<Bytes>, Fault> {
+    async fn send(&self, request: reqwest::Request) -> Result<Response<Bytes>, HttpFault> {
         let mut answer = self.client.execute(request).await?;
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = answer.status();
@@ -144,7 +144,7 @@ impl Sender {
     }
 
     /// Logs a failure of the collector once, and its recovery.
-    fn log_outcome(&self, sent: &Result<Response<Bytes>, Fault>) {
+    fn log_outcome(&self, sent: &Result<Response<Bytes>, HttpFault>) {
         let problem = match sent {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("HTTP {}", response.status())),

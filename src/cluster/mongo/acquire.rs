@@ -10,7 +10,7 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::lane::{Failure, MAX_CONFLICTS, conflict, read_session};
+use super::lane::{MAX_CONFLICTS, StatementFailure, conflict, read_session};
 use super::update_ops::{acquire_unchanged, new_session, reacquire, request_unchanged};
 use bson::raw::cstr;
 use bson::{DateTime, RawDocumentBuf};
@@ -55,7 +55,7 @@ impl Db {
         let missed: Vec<IndexedRequest<'_>> =
             items.iter().enumerate().filter(|(index, _)| !outcomes.contains_key(index)).collect();
         outcomes.extend(self.acquire_uncached(missed).await?);
-        let lost = || Err(StoreError::Unavailable("MongoDB returned no result for this acquisition".into()));
+        let lost = || Err(StoreError::unavailable("MongoDB returned no result for this acquisition"));
         Ok((0..items.len()).map(|index| outcomes.remove(&index).unwrap_or_else(lost)).collect())
     }
 
@@ -150,7 +150,7 @@ impl Db {
         };
         let documents = made.iter().map(document).collect::<Result<Vec<_>>>()?;
         let failures = self.bulk(Bulk::Insert("sessions"), &documents).await?;
-        let refused = |(place, failure): (&usize, &Failure)| Some((made.get(*place)?.0, Err(failure.error())));
+        let refused = |(place, failure): (&usize, &StatementFailure)| Some((made.get(*place)?.0, Err(failure.error())));
         let refused: Vec<_> =
             failures.iter().filter(|(_, failure)| !failure.is_duplicate()).filter_map(refused).collect();
         let mut outcomes = self.granted(made.into_iter(), &failures);
@@ -162,7 +162,7 @@ impl Db {
     fn granted(
         &self,
         sessions: impl Iterator<Item = (usize, Session)>,
-        failures: &HashMap<usize, Failure>,
+        failures: &HashMap<usize, StatementFailure>,
     ) -> HashMap<usize, Result<Acquired>> {
         let counted = sessions.enumerate().filter(|(place, _)| !failures.contains_key(place));
         let granted = counted.map(|(_, (index, session))| {

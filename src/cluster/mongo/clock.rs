@@ -106,7 +106,7 @@ async fn reading(client: &Client) -> Result<Reading> {
     let begun = moment();
     let answer = ask_admin(client, doc! {"hello": 1}).await?;
     let (since, uncertainty) = (moment(), begun.elapsed());
-    let at = answer.get_datetime("localTime").map_err(|error| StoreError::Unavailable(error.to_string()))?;
+    let at = answer.get_datetime("localTime").map_err(StoreError::unavailable)?;
     Ok(Reading { at: Timestamp::from_millis(at.timestamp_millis()), since, uncertainty })
 }
 

@@ -94,7 +94,7 @@ impl Commands {
             Ok(answer) => answer.map_err(failed),
             Err(_) => {
                 let limit = self.limit.as_secs_f64();
-                Err(StoreError::Unavailable(format!("MongoDB did not respond within mongodb.timeout = {limit} s")))
+                Err(StoreError::unavailable(format!("MongoDB did not respond within mongodb.timeout = {limit} s")))
             }
         }
     }

@@ -189,6 +189,6 @@ pub async fn ask_admin(client: &Client, question: Document) -> Result<Document> 
     let admin = client.database("admin");
     match tokio::time::timeout(SELECTION_TIMEOUT, admin.run_command(question).into_future()).await {
         Ok(answer) => answer.map_err(failed),
-        Err(_) => Err(StoreError::Unavailable(format!("no response within {} s", SELECTION_TIMEOUT.as_secs()))),
+        Err(_) => Err(StoreError::unavailable(format!("no response within {} s", SELECTION_TIMEOUT.as_secs()))),
     }
 }

@@ -5,6 +5,7 @@
 //! `{"_json": "<text>"}` and decoded to the same value.
 
 use super::problem::sentence;
+use base::error::SharedError;
 use bson::raw::{BindRawBsonRef, CStr};
 use bson::{Bson, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
@@ -31,10 +32,9 @@ pub(super) fn raw(value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> 
 
 /// Encodes plain data as a document, with a capacity for `bytes` more than most documents need.
 pub(super) fn raw_with_capacity(bytes: usize, value: &impl Serialize) -> Result<RawDocumentBuf, StoreError> {
-    let refused = |error: bson::error::Error| StoreError::Refused(error.to_string());
     let mut bytes = Vec::with_capacity(INITIAL_CAPACITY + bytes);
-    bson::serialize_to_buffer(value, &mut bytes).map_err(refused)?;
-    RawDocumentBuf::from_bytes(bytes).map_err(refused)
+    bson::serialize_to_buffer(value, &mut bytes).map_err(StoreError::refused)?;
+    RawDocumentBuf::from_bytes(bytes).map_err(StoreError::refused)
 }
 
 /// Creates an empty document with enough capacity for most.
@@ -53,31 +53,28 @@ pub(super) fn append(document: &mut RawDocumentBuf, key: &CStr, value: &impl Ser
 
 /// Appends a value under a key that is known only at run time. Fails with `Refused` when the key contains NUL.
 pub fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef) -> Result<(), StoreError> {
-    let key: &CStr = key.try_into().map_err(|error: bson::error::Error| StoreError::Refused(error.to_string()))?;
+    let key: &CStr = key.try_into().map_err(StoreError::refused)?;
     document.append(key, value);
     Ok(())
 }
 
 /// Decodes a stored document. `what` names it in the error.
 pub(super) fn read<T: DeserializeOwned>(raw: &RawDocumentBuf, what: &str) -> Result<T, StoreError> {
-    bson::deserialize_from_slice(raw.as_bytes()).map_err(|error| damaged(what, &error))
-}
-
-pub(super) fn damaged(what: &str, problem: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Damaged { what: what.to_owned(), problem: problem.to_string() }
+    bson::deserialize_from_slice(raw.as_bytes()).map_err(|error| StoreError::damaged(what, error))
 }
 
 /// Converts a driver error: errors of the request become `Refused`, all others `Unavailable`.
-#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` needs.
 pub(super) fn failed(error: Error) -> StoreError {
-    match error.kind.as_ref() {
+    let refused = match error.kind.as_ref() {
         ErrorKind::InvalidArgument { .. }
         | ErrorKind::Authentication { .. }
         | ErrorKind::BsonSerialization(_)
-        | ErrorKind::BsonDeserialization(_) => StoreError::Refused(sentence(&error)),
-        ErrorKind::Command(command) if !is_transient(command.code) => StoreError::Refused(sentence(&error)),
-        _ => StoreError::Unavailable(sentence(&error)),
-    }
+        | ErrorKind::BsonDeserialization(_) => true,
+        ErrorKind::Command(command) => !is_transient(command.code),
+        _ => false,
+    };
+    let cause = SharedError::explained(sentence(&error), error);
+    if refused { StoreError::Refused(cause) } else { StoreError::Unavailable(cause) }
 }
 
 /// True for the codes of elections, shutdowns, interruptions and time limits. The same command may succeed later.
@@ -168,7 +165,7 @@ fn are_plain(fields: &Map<String, Value>, depth: usize) -> bool {
 
 /// Converts free-form JSON to BSON.
 pub(super) fn free_form(value: &Value) -> Result<Bson, StoreError> {
-    bson::serialize_to_bson(sealed(value).as_ref()).map_err(|error| StoreError::Refused(error.to_string()))
+    bson::serialize_to_bson(sealed(value).as_ref()).map_err(StoreError::refused)
 }
 
 pub(super) fn date(at: Timestamp) -> Bson {
@@ -206,7 +203,8 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         tokens: i64,
     }
     let stored: StoredTurn = read(raw, "a turn")?;
-    let job: Job = serde_json::from_value(unseal(stored.job)).map_err(|error| damaged("a turn's job", &error))?;
+    let job: Job =
+        serde_json::from_value(unseal(stored.job)).map_err(|error| StoreError::damaged("a turn's job", error))?;
     Ok(TurnRecord {
         session_id: stored.session_id,
         turn_id: stored.turn_id,

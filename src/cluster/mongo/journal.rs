@@ -3,7 +3,7 @@
 use super::Db;
 use super::command::{Bulk, Durability};
 use super::document::{self, int, raw, read, sealed, unseal};
-use super::lane::{Failure, Term};
+use super::lane::{StatementFailure, Term};
 use super::runs::{RUNS, run_document};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
@@ -24,7 +24,7 @@ impl Db {
         let mut statements = Vec::new();
         for item in items.iter() {
             for step in &item.steps {
-                statements.push(step_document((&item.session_id, &item.turn_id), item.epoch, step, expires_at)?);
+                statements.push(step_document(&item.session_id, &item.turn_id, item.epoch, step, expires_at)?);
             }
         }
         let (steps, statuses) = futures::join!(self.insert_steps(statements), self.write_statuses(&items));
@@ -98,9 +98,9 @@ impl Db {
             if let Some(run) = &change.run {
                 runs.push(run_document(run, item.epoch, expires_at)?);
             }
-            let turn = (change.turn.session_id.as_str(), change.turn.turn_id.as_str());
+            let TurnRecord { session_id, turn_id, .. } = &change.turn;
             for step in &change.steps {
-                steps.push(step_document(turn, item.epoch, step, expires_at)?);
+                steps.push(step_document(session_id, turn_id, item.epoch, step, expires_at)?);
             }
         }
         if turns.is_empty() {
@@ -128,12 +128,12 @@ impl Db {
         collection: &'static str,
         documents: &[RawDocumentBuf],
         durable: Durability,
-    ) -> Result<Vec<(HashMap<usize, Failure>, Term)>> {
+    ) -> Result<Vec<(HashMap<usize, StatementFailure>, Term)>> {
         if documents.is_empty() {
             return Ok(Vec::new());
         }
         let inserted = self.bulk_with(Bulk::Insert(collection), documents, durable).await?;
-        let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(Failure::is_duplicate);
+        let taken = |(index, _): &(usize, _)| inserted.0.get(index).is_some_and(StatementFailure::is_duplicate);
         let over = |(_, document): (usize, &RawDocumentBuf)| {
             let (id, epoch) = (document.get_str("_id").unwrap_or_default(), document.get_i64("epoch").unwrap_or(0));
             // A worker that has lost its lease must not overwrite the record of a later lease holder.
@@ -208,7 +208,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         epoch: u64,
         expires_at: Timestamp,
     }
-    let job = serde_json::to_value(&turn.job).map_err(|error| StoreError::Refused(error.to_string()))?;
+    let job = serde_json::to_value(&turn.job).map_err(StoreError::refused)?;
     raw(&TurnDocument {
         _id: format!("{}/{}", turn.session_id, turn.turn_id),
         session_id: &turn.session_id,
@@ -231,7 +231,8 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
 
 /// Encodes a step. Its output is free-form JSON.
 fn step_document(
-    (session_id, turn_id): (&str, &str),
+    session_id: &str,
+    turn_id: &str,
     epoch: u64,
     step: &StepRecord,
     expires_at: Timestamp,

@@ -25,12 +25,12 @@ pub(super) const MAX_CONFLICTS: usize = 10;
 pub(super) type Term = Option<i64>;
 
 /// The error of one statement in a bulk command.
-pub(super) struct Failure {
+pub(super) struct StatementFailure {
     pub(super) code: i32,
     pub(super) problem: String,
 }
 
-impl Failure {
+impl StatementFailure {
     pub(super) fn is_duplicate(&self) -> bool {
         self.code == DUPLICATE_KEY
     }
@@ -38,20 +38,20 @@ impl Failure {
     /// The error for the statement's caller: `Unavailable` when the statement may succeed later, else `Refused`.
     pub(super) fn error(&self) -> StoreError {
         let error = if is_transient(self.code) { StoreError::Unavailable } else { StoreError::Refused };
-        error(self.problem.clone())
+        error(self.problem.clone().into())
     }
 }
 
 /// Returns the failed statements of a bulk command by index, and the term of the primary.
-fn results(answer: &Document) -> Result<(HashMap<usize, Failure>, Term)> {
+fn results(answer: &Document) -> Result<(HashMap<usize, StatementFailure>, Term)> {
     if let Ok(concern) = answer.get_document("writeConcernError") {
-        return Err(StoreError::Unavailable(format!("the write was not acknowledged by a majority: {concern}")));
+        return Err(StoreError::unavailable(format!("the write was not acknowledged by a majority: {concern}")));
     }
     let mut failures = HashMap::new();
     for error in answer.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
         let index = usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
         let problem = error.get_str("errmsg").unwrap_or_default().to_owned();
-        failures.insert(index, Failure { code: error.get_i32("code").unwrap_or(0), problem });
+        failures.insert(index, StatementFailure { code: error.get_i32("code").unwrap_or(0), problem });
     }
     let term = answer.get_document("opTime").ok().and_then(|at| at.get_i64("t").ok());
     Ok((failures, term))
@@ -59,12 +59,12 @@ fn results(answer: &Document) -> Result<(HashMap<usize, Failure>, Term)> {
 
 /// The error of an update that was never based on the current session.
 pub(super) fn conflict(session_id: &str) -> StoreError {
-    StoreError::Unavailable(format!("session `{session_id}` changed {MAX_CONFLICTS} times during one update"))
+    StoreError::unavailable(format!("session `{session_id}` changed {MAX_CONFLICTS} times during one update"))
 }
 
 impl Db {
     /// Runs an unordered bulk command, durable on return. Returns the failed statements by index.
-    pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, Failure>> {
+    pub(super) async fn bulk(&self, kind: Bulk, items: &[RawDocumentBuf]) -> Result<HashMap<usize, StatementFailure>> {
         self.bulk_with(kind, items, Durability::Majority).await.map(|(failures, _)| failures)
     }
 
@@ -74,7 +74,7 @@ impl Db {
         &self,
         kind: Bulk,
         items: &[RawDocumentBuf],
-    ) -> Result<(HashMap<usize, Failure>, Term)> {
+    ) -> Result<(HashMap<usize, StatementFailure>, Term)> {
         self.bulk_with(kind, items, Durability::Primary).await
     }
 
@@ -83,7 +83,7 @@ impl Db {
         kind: Bulk,
         items: &[RawDocumentBuf],
         durable: Durability,
-    ) -> Result<(HashMap<usize, Failure>, Term)> {
+    ) -> Result<(HashMap<usize, StatementFailure>, Term)> {
         results(&self.commands.bulk(kind, items, durable).await?)
     }
 

@@ -35,7 +35,7 @@ impl Db {
             Err(_) => self.in_time(claim()).await?,
         };
         match claimed.as_ref().and_then(|claimed| claimed.get_str("namespace").ok()) {
-            Some(owner) if owner != namespace => Err(StoreError::Refused(foreign(settings, owner))),
+            Some(owner) if owner != namespace => Err(StoreError::refused(foreign(settings, owner))),
             _ => Ok(()),
         }
     }

@@ -125,7 +125,7 @@ impl Store for MongoStore {
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
-        cached(&self.plans, (workflow_id, hash), self.db.plan(workflow_id, hash)).await
+        cached(&self.plans, workflow_id, hash, self.db.plan(workflow_id, hash)).await
     }
 
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
@@ -270,7 +270,8 @@ impl Store for MongoStore {
 /// it.
 async fn cached<V: Clone + Send + Sync + 'static>(
     cache: &Cache<(String, String), V>,
-    (id, hash): (&str, &str),
+    id: &str,
+    hash: &str,
     load: impl Future<Output = Result<Option<V>>>,
 ) -> Result<Option<V>> {
     let load = async { load.await.map_err(Some)?.ok_or(None::<StoreError>) };

@@ -1,7 +1,7 @@
 //! Reading and storing plans.
 
 use super::Db;
-use super::document::{damaged, date, free_form, read, unseal};
+use super::document::{date, free_form, read, unseal};
 use bson::{RawDocumentBuf, doc};
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
@@ -58,13 +58,13 @@ impl Db {
             Ok(stored) => stored,
             Err(_) => self.in_time(put()).await?,
         };
-        read_plan(&stored.ok_or_else(|| StoreError::Unavailable("the plan was deleted while it was stored".into()))?)
+        read_plan(&stored.ok_or_else(|| StoreError::unavailable("the plan was deleted while it was stored"))?)
     }
 }
 
 fn read_plan(raw: &RawDocumentBuf) -> Result<Arc<Plan>> {
     let stored: StoredPlan = read(raw, "a plan")?;
-    let wrong = |error: serde_json::Error| damaged("a plan", &error);
+    let wrong = |error: serde_json::Error| StoreError::damaged("a plan", error);
     Ok(Arc::new(Plan {
         workflow_id: stored.workflow_id,
         hash: stored.hash,
@@ -81,5 +81,5 @@ fn read_plan(raw: &RawDocumentBuf) -> Result<Arc<Plan>> {
 }
 
 fn json(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(|error| StoreError::Refused(error.to_string()))
+    serde_json::to_value(value).map_err(StoreError::refused)
 }

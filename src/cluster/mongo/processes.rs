@@ -1,6 +1,7 @@
 //! The announcements of running processes, in a collection whose documents expire.
 
 use super::Db;
+use base::error::SharedError;
 use bson::{Document, doc};
 use futures::TryStreamExt;
 use storage::store::{ANNOUNCEMENT_EXPIRY, Process, Result, StoreError};
@@ -10,7 +11,9 @@ pub(super) const PROCESSES: &str = "processes";
 
 impl Db {
     pub(super) async fn announce(&self, process: &Process) -> Result<()> {
-        let refused = |error: bson::error::Error| StoreError::Refused(format!("cannot encode the process: {error}"));
+        let refused = |error: bson::error::Error| {
+            StoreError::Refused(SharedError::explained(format!("cannot encode the process: {error}"), error))
+        };
         let fields = bson::serialize_to_document(process).map_err(refused)?;
         let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(ANNOUNCEMENT_EXPIRY).as_millis());
         let collection = self.database.collection::<Document>(PROCESSES);

@@ -96,7 +96,7 @@ impl Db {
 pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
     let mut document = rawdoc! {"_id": run.run_id.as_str()};
     for field in raw(run)?.iter() {
-        let (name, value) = field.map_err(|error| StoreError::Refused(error.to_string()))?;
+        let (name, value) = field.map_err(StoreError::refused)?;
         if name.as_str() != "run_id" {
             document.append(name, value);
         }

@@ -20,7 +20,7 @@ use types::timestamp::Timestamp;
 pub(super) fn new_session(session: &Session) -> Result<RawDocumentBuf> {
     let mut document = rawdoc! {"_id": session.session_id.as_str()};
     for field in raw(session)?.iter() {
-        let (name, value) = field.map_err(|error| StoreError::Refused(error.to_string()))?;
+        let (name, value) = field.map_err(StoreError::refused)?;
         if !matches!(name.as_str(), "session_id" | "lease") {
             document.append(name, value);
         }
@@ -104,7 +104,7 @@ const LANE_FIELDS: [&CStr; 7] = [
 
 /// A filter that matches a session only while its lane is as it was read.
 fn unchanged(document: &RawDocumentBuf) -> Result<RawDocumentBuf> {
-    let read = |name: &CStr| document.get(name.as_str()).map_err(|error| StoreError::Refused(error.to_string()));
+    let read = |name: &CStr| document.get(name.as_str()).map_err(StoreError::refused);
     let mut filter = RawDocumentBuf::new();
     for name in [cstr!("_id")].into_iter().chain(LANE_FIELDS) {
         match read(name)? {

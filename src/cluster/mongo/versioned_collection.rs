@@ -1,6 +1,6 @@
 //! Agents and workflows, with their versions.
 
-use super::document::{damaged, date, free_form, read, unseal};
+use super::document::{date, free_form, read, unseal};
 use super::{Db, cached};
 use base::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
@@ -62,7 +62,7 @@ impl<T: Versioned> VersionedCollection<T> {
             let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
             found.map(|raw| revive(&raw)).transpose()
         };
-        cached(&self.versions, (id, hash), load).await
+        cached(&self.versions, id, hash, load).await
     }
 
     /// Makes a version the current one. Returns false when it already was. Returns only after [`CURRENT_TTL`], when no
@@ -135,5 +135,5 @@ fn revive<T: Versioned>(raw: &RawDocumentBuf) -> Result<Arc<T>> {
     let what = T::named(raw.get_str("_id").unwrap_or("?"));
     let mut kept: StoredVersion = read(raw, &what)?;
     kept.document = unseal(kept.document);
-    T::from_version(kept).map(Arc::new).map_err(|problem: String| -> StoreError { damaged(&what, &problem) })
+    T::from_version(kept).map(Arc::new).map_err(|problem| StoreError::damaged(what, problem))
 }

@@ -2,11 +2,11 @@
 //! everywhere.
 
 use super::REQUEST_TIMEOUT;
-use super::error::unavailable;
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
 use base::config::nats::{Login, NatsAccess};
 use base::config::secrets::masked_address;
 use base::config::{Environment, Nats, Settings};
+use base::error::SharedError;
 use std::path::Path;
 use std::time::Duration;
 use storage::queue::{QueueError, Result};
@@ -22,7 +22,7 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 pub async fn connect(settings: &Settings) -> Result<Client> {
     let access = NatsAccess::from_settings(&settings.nats, &Environment::from_process()).map_err(|problems| {
         let lines = problems.iter().map(|problem| format!("{} {}; {}", problem.key, problem.found, problem.remedy));
-        QueueError::Refused(lines.collect::<Vec<_>>().join("; "))
+        QueueError::refused(lines.collect::<Vec<_>>().join("; "))
     })?;
     let options = ConnectOptions::new()
         .name("turnwheel")
@@ -33,10 +33,10 @@ pub async fn connect(settings: &Settings) -> Result<Client> {
     let options = Box::pin(certified(options, &settings.nats)).await?;
     let options = Box::pin(logged_in(options, &access.login)).await?;
     let parsed = access.servers.iter().map(|server| server.parse::<ServerAddr>()).collect::<std::io::Result<Vec<_>>>();
-    let servers = parsed.map_err(|error| QueueError::Refused(format!("nats.url: {error}")))?;
+    let servers = parsed.map_err(|error| refused(format!("nats.url: {error}"), error))?;
     // Boxed so that the client's handshake does not enlarge the future of every caller.
     let connected = Box::pin(options.connect(servers)).await;
-    connected.map_err(|error| refusal(&error, settings, &access.login))
+    connected.map_err(|error| refusal(error, settings, &access.login))
 }
 
 /// The pause before a reconnect attempt. Short, so that the client finds a restarted server soon, however long the
@@ -67,7 +67,7 @@ async fn logged_in(options: ConnectOptions, login: &Login) -> Result<ConnectOpti
         Login::Token(token) => options.token(token.clone()),
         Login::Nkey(path) => options.nkey(seed(path).await?),
         Login::Creds(path) => {
-            let problem = |error| QueueError::Refused(format!("nats.creds = {}: {error}", path.display()));
+            let problem = |error| refused(format!("nats.creds = {}: {error}", path.display()), error);
             options.credentials_file(path).await.map_err(problem)?
         }
     })
@@ -79,7 +79,7 @@ async fn has(setting: &str, path: &Path, block: &str) -> Result<()> {
         return Ok(());
     }
     let shown = path.display();
-    Err(QueueError::Refused(format!(
+    Err(QueueError::refused(format!(
         "{setting} = {shown}: the file has no PEM block that ends in `{block}`; correct it"
     )))
 }
@@ -90,7 +90,7 @@ async fn seed(path: &Path) -> Result<String> {
     let seed = text.lines().map(str::trim).find(|line| line.starts_with("SU"));
     seed.map(str::to_owned).ok_or_else(|| {
         let shown = path.display();
-        QueueError::Refused(format!(
+        QueueError::refused(format!(
             "nats.nkey = {shown}: the file has no line that begins with `SU`; write the user's seed into it (`nk -gen user`)"
         ))
     })
@@ -98,13 +98,18 @@ async fn seed(path: &Path) -> Result<String> {
 
 async fn read(setting: &str, path: &Path) -> Result<String> {
     let shown = path.display();
-    let problem = |error| QueueError::Refused(format!("{setting} = {shown}: {error}; correct the path"));
+    let problem = |error| refused(format!("{setting} = {shown}: {error}; correct the path"), error);
     tokio::fs::read_to_string(path).await.map_err(problem)
+}
+
+/// Creates a refusal that prints `text`, caused by `error`.
+fn refused(text: String, error: impl Into<SharedError>) -> QueueError {
+    QueueError::Refused(SharedError::explained(text, error))
 }
 
 /// Converts a connection error. Errors in settings, credentials and certificates become `Refused`, all others
 /// `Unavailable`.
-fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueError {
+fn refusal(error: ConnectError, settings: &Settings, login: &Login) -> QueueError {
     let place = format!("NATS at nats.url = {}", masked_address(&settings.nats.url));
     let given = match login {
         Login::Anonymous => {
@@ -118,18 +123,18 @@ fn refusal(error: &ConnectError, settings: &Settings, login: &Login) -> QueueErr
     };
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-            QueueError::Refused(format!("{place} does not accept the credentials ({error}); {given}"))
+            refused(format!("{place} does not accept the credentials ({error}); {given}"), error)
         }
-        ConnectErrorKind::ServerParse => QueueError::Refused(format!("{place}: {error}")),
-        _ if error.to_string().contains("InvalidContentType") => QueueError::Refused(format!(
-            "{place}: the server responds without TLS; remove `tls://`, nats.ca and nats.cert, \
-             or give nats-server a `tls` block"
-        )),
-        _ if is_of_certificates(error) => {
+        ConnectErrorKind::ServerParse => refused(format!("{place}: {error}"), error),
+        _ if error.to_string().contains("InvalidContentType") => {
+            let remedy = "remove `tls://`, nats.ca and nats.cert, or give nats-server a `tls` block";
+            refused(format!("{place}: the server responds without TLS; {remedy}"), error)
+        }
+        _ if is_of_certificates(&error) => {
             let remedy = "check nats.ca, nats.cert and nats.key, and that the server's certificate names its host";
-            QueueError::Refused(format!("{place}: TLS failed: {error}; {remedy}"))
+            refused(format!("{place}: TLS failed: {error}; {remedy}"), error)
         }
-        _ => unavailable(error),
+        _ => QueueError::unavailable(error),
     }
 }
 

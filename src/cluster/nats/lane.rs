@@ -1,11 +1,12 @@
 //! Jobs: publishing, pulling, and reading a lane directly from the stream.
 
-use super::error::{self, unavailable};
+use super::error;
 use super::{NatsQueue, REQUEST_TIMEOUT};
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, RawMessageErrorKind};
 use async_nats::{HeaderMap, jetstream};
+use base::error::SharedError;
 use base::metrics::metrics;
 use base::telemetry::TraceContext;
 use base::telemetry::trace_context::{TRACEPARENT, TRACESTATE};
@@ -98,15 +99,15 @@ impl NatsQueue {
     }
 
     /// Converts the error of a failed pull. Clears the cached consumer, because it may not exist any longer.
-    fn lost(&self, error: impl std::fmt::Display) -> QueueError {
+    fn lost(&self, error: impl Into<SharedError>) -> QueueError {
         if let Ok(mut cached) = self.cached.try_write() {
             *cached = None;
         }
-        unavailable(error)
+        QueueError::unavailable(error)
     }
 
     async fn delivery(&self, message: &jetstream::Message) -> Result<Delivery> {
-        let info = message.info().map_err(unavailable)?;
+        let info = message.info().map_err(QueueError::unavailable)?;
         if info.delivered > 1 {
             metrics().redeliveries.inc();
         }
@@ -151,7 +152,7 @@ impl NatsQueue {
             answer = self.direct_get(&self.names.jobs, &subject, after + 1).await?;
         }
         // Every replica may be behind. The leader is not.
-        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(QueueError::unavailable)?;
         match stream.raw_message_builder().sequence(after + 1).next_by_subject(subject).send().await {
             Ok(message) => Ok(Some(self.stored(&message))),
             // Only this error proves that the message is gone. A missing leader or a timeout proves nothing.
@@ -159,20 +160,20 @@ impl NatsQueue {
                 self.has_seen(at_least).await?;
                 Ok(None)
             }
-            Err(error) => Err(unavailable(error)),
+            Err(error) => Err(QueueError::unavailable(error)),
         }
     }
 
     /// Fails unless the stream's leader has seen this sequence. A leader that is cut off still leads for about ten
     /// seconds, and does not know the messages that a newer leader has accepted.
     async fn has_seen(&self, seq: u64) -> Result<()> {
-        let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        let stream = self.context.get_stream(&self.names.jobs).await.map_err(QueueError::unavailable)?;
         let last = stream.cached_info().state.last_sequence;
         if last >= seq {
             return Ok(());
         }
         let leader = stream.cached_info().cluster.as_ref().and_then(|cluster| cluster.leader.clone());
-        Err(unavailable(format!(
+        Err(QueueError::unavailable(format!(
             "the leader of the stream {} ({}) is behind: its last message is {last}, but message {seq} was delivered",
             self.names.jobs,
             leader.unwrap_or_else(|| "unknown".into())
@@ -181,12 +182,12 @@ impl NatsQueue {
 
     /// Returns the first message of a subject with a sequence of at least `seq`.
     pub(super) async fn direct_get(&self, stream: &str, subject: &str, seq: u64) -> Result<Option<StreamMessage>> {
-        let stream = self.context.get_stream_no_info(stream).await.map_err(unavailable)?;
+        let stream = self.context.get_stream_no_info(stream).await.map_err(QueueError::unavailable)?;
         let asked = tokio::time::timeout(REQUEST_TIMEOUT, stream.direct_get_next_for_subject(subject, Some(seq))).await;
-        match asked.map_err(unavailable)? {
+        match asked.map_err(QueueError::unavailable)? {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unavailable(error)),
+            Err(error) => Err(QueueError::unavailable(error)),
         }
     }
 
@@ -197,7 +198,7 @@ impl NatsQueue {
 
     /// Returns the number of messages in the stream of jobs. Acknowledged jobs are no longer in it.
     pub(super) async fn read_backlog(&self) -> Result<Backlog> {
-        let stream = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        let stream = self.context.get_stream(&self.names.jobs).await.map_err(QueueError::unavailable)?;
         let state = &stream.cached_info().state;
         let oldest = Timestamp::from_millis(millis(state.first_timestamp.unix_timestamp_nanos()));
         Ok(Backlog { jobs: state.messages, oldest: (state.messages > 0).then_some(oldest) })
@@ -210,7 +211,7 @@ impl NatsQueue {
         if stream.parse() != Ok(self.created.load(Ordering::Relaxed)) {
             return Ok(());
         }
-        self.client.publish(reply.to_owned(), answer).await.map_err(unavailable)
+        self.client.publish(reply.to_owned(), answer).await.map_err(QueueError::unavailable)
     }
 }
 

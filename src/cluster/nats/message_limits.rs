@@ -7,7 +7,6 @@
 //! asks again after so many that it could have filled a part of the reserve.
 
 use super::NatsQueue;
-use super::error::unavailable;
 use base::config::Settings;
 use moka::sync::Cache;
 use std::sync::Arc;
@@ -90,16 +89,16 @@ impl NatsQueue {
     /// Checks lane and stream on the server. Returns how many messages of the session may be published before the next
     /// check, at least one. Fails with `Full` when the lane or the stream is full.
     async fn check_limits(&self, session_id: &str) -> Result<u64> {
-        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
-        let mut info = stream.info_with_subjects(self.names.job(session_id)).await.map_err(unavailable)?;
-        let depth = match futures::TryStreamExt::try_next(&mut info).await.map_err(unavailable)? {
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(QueueError::unavailable)?;
+        let mut info = stream.info_with_subjects(self.names.job(session_id)).await.map_err(QueueError::unavailable)?;
+        let depth = match futures::TryStreamExt::try_next(&mut info).await.map_err(QueueError::unavailable)? {
             Some((_, depth)) => depth as u64,
             None => 0,
         };
         let bytes = info.info.state.bytes;
         let limit = super::streams::limit(info.info.config.max_bytes).map(|limit| limit - reserved(limit));
         if let Some(limit) = limit.filter(|limit| bytes >= *limit) {
-            return Err(QueueError::Full(format!(
+            return Err(QueueError::full(format!(
                 "the stream `{}` holds {bytes} bytes, and accepts users' messages \
                  up to {limit} bytes (15/16 of `streams.jobs_max_mib`); start workers, \
                  or raise that setting",

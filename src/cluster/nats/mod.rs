@@ -22,7 +22,6 @@ use async_trait::async_trait;
 use base::config::Settings;
 use base::config::secrets::masked_address;
 use bytes::Bytes;
-use error::unavailable;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use message_limits::MessageLimits;
@@ -71,7 +70,7 @@ impl NatsQueue {
         loop {
             let problem = match Box::pin(Self::try_connect(settings)).await {
                 Ok(queue) => return Ok(queue),
-                Err(QueueError::Refused(problem)) => return Err(QueueError::Refused(problem)),
+                Err(error @ QueueError::Refused(_)) => return Err(error),
                 Err(error) => error,
             };
             warn!("NATS at nats.url = {} is unreachable, retrying: {problem}", masked_address(&settings.nats.url));
@@ -129,7 +128,7 @@ impl Queue for NatsQueue {
         for token in tokens {
             self.answer(token, Bytes::from_static(b"+WPI")).await?;
         }
-        self.client.flush().await.map_err(unavailable)
+        self.client.flush().await.map_err(QueueError::unavailable)
     }
 
     async fn stream(&self) -> Result<StreamState> {
@@ -179,22 +178,22 @@ impl Queue for NatsQueue {
     async fn hint_cancel(&self, hint: CancelHint) -> Result<()> {
         // Plain data with text keys always serializes.
         let payload = serde_json::to_vec(&hint).unwrap_or_default();
-        self.client.publish(self.names.cancels.clone(), payload.into()).await.map_err(unavailable)?;
-        self.client.flush().await.map_err(unavailable)
+        self.client.publish(self.names.cancels.clone(), payload.into()).await.map_err(QueueError::unavailable)?;
+        self.client.flush().await.map_err(QueueError::unavailable)
     }
 
     async fn cancel_hints(&self) -> Result<BoxStream<'static, CancelHint>> {
-        let hints = self.client.subscribe(self.names.cancels.clone()).await.map_err(unavailable)?;
+        let hints = self.client.subscribe(self.names.cancels.clone()).await.map_err(QueueError::unavailable)?;
         // Ignores what other programs publish on this subject.
         Ok(hints.filter_map(async |hint| serde_json::from_slice(&hint.payload).ok()).boxed())
     }
 
     async fn notify_scheduler(&self) -> Result<()> {
-        self.client.publish(self.names.hints.clone(), Bytes::new()).await.map_err(unavailable)
+        self.client.publish(self.names.hints.clone(), Bytes::new()).await.map_err(QueueError::unavailable)
     }
 
     async fn timer_hints(&self) -> Result<BoxStream<'static, TimerHint>> {
-        let hints = self.client.subscribe(self.names.hints.clone()).await.map_err(unavailable)?;
+        let hints = self.client.subscribe(self.names.hints.clone()).await.map_err(QueueError::unavailable)?;
         Ok(hints.map(|_| TimerHint).boxed())
     }
 
@@ -207,7 +206,7 @@ impl Queue for NatsQueue {
             }
             // The server responds, but its streams are missing: its storage is new, or an operator deleted them.
             Err(error) if error::is_missing(&error) => Box::pin(self.ensure_streams()).await,
-            Err(error) => Err(unavailable(error)),
+            Err(error) => Err(QueueError::unavailable(error)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Events and dead letters.
 
 use super::NatsQueue;
-use super::error::{self, unavailable};
+use super::error;
 use super::lane::{headers, stored_at};
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -79,7 +79,7 @@ impl NatsQueue {
         session_id: &str,
         from: From,
     ) -> queue::Result<BoxStream<'static, queue::Result<StreamEvent>>> {
-        let stream = self.context.get_stream(&self.names.out).await.map_err(unavailable)?;
+        let stream = self.context.get_stream(&self.names.out).await.map_err(QueueError::unavailable)?;
         let last = stream.cached_info().state.last_sequence;
         let deliver_policy = match from {
             From::Now => DeliverPolicy::New,
@@ -91,21 +91,21 @@ impl NatsQueue {
             deliver_policy,
             ..pull::OrderedConfig::default()
         };
-        let consumer = stream.create_consumer(config).await.map_err(unavailable)?;
-        let messages = consumer.messages().await.map_err(unavailable)?;
+        let consumer = stream.create_consumer(config).await.map_err(QueueError::unavailable)?;
+        let messages = consumer.messages().await.map_err(QueueError::unavailable)?;
         let events = messages.filter_map(|message| {
             future::ready(match message {
                 Ok(message) => event(&message).map(Ok),
-                Err(error) => Some(Err(unavailable(error))),
+                Err(error) => Some(Err(QueueError::unavailable(error))),
             })
         });
         Ok(events.boxed())
     }
 
     pub(super) async fn has_events(&self, session_id: &str) -> queue::Result<bool> {
-        let stream = self.context.get_stream_no_info(&self.names.out).await.map_err(unavailable)?;
+        let stream = self.context.get_stream_no_info(&self.names.out).await.map_err(QueueError::unavailable)?;
         let subject = self.names.event("*", session_id, "*");
-        let mut subjects = stream.info_with_subjects(subject).await.map_err(unavailable)?;
+        let mut subjects = stream.info_with_subjects(subject).await.map_err(QueueError::unavailable)?;
         Ok(subjects.next().await.is_some())
     }
 
@@ -144,19 +144,19 @@ impl NatsQueue {
 
 impl NatsQueue {
     pub(super) async fn last_dead_letter_seq(&self) -> queue::Result<u64> {
-        let stream = self.context.get_stream(&self.names.dead).await.map_err(unavailable)?;
+        let stream = self.context.get_stream(&self.names.dead).await.map_err(QueueError::unavailable)?;
         Ok(stream.cached_info().state.last_sequence)
     }
 
     pub(super) async fn delete_dead_letter(&self, seq: u64) -> queue::Result<bool> {
-        let stream = self.context.get_stream_no_info(&self.names.dead).await.map_err(unavailable)?;
+        let stream = self.context.get_stream_no_info(&self.names.dead).await.map_err(QueueError::unavailable)?;
         let error = match stream.delete_message(seq).await {
             Ok(removed) => return Ok(removed),
             Err(error) => error,
         };
         // The server's error for a missing message differs between its versions.
         let found = self.direct_get(&self.names.dead, &self.names.dead_letter("*"), seq).await?;
-        if found.is_some_and(|found| found.sequence == seq) { Err(unavailable(error)) } else { Ok(false) }
+        if found.is_some_and(|found| found.sequence == seq) { Err(QueueError::unavailable(error)) } else { Ok(false) }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The three streams and the workers' consumer. `docs/contract/nats.md` describes them.
 
 use super::NatsQueue;
-use super::error::{is_missing, unavailable};
+use super::error::is_missing;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy};
 use base::config::{Settings, Streams};
+use base::error::SharedError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use storage::queue::{LANE_RESERVE, QueueError, Result, Storage, StreamState};
@@ -140,7 +141,7 @@ impl NatsQueue {
 
     /// Returns the state of the stream of jobs, from its leader.
     pub(super) async fn job_stream(&self) -> Result<StreamState> {
-        let jobs = self.context.get_stream(&self.names.jobs).await.map_err(unavailable)?;
+        let jobs = self.context.get_stream(&self.names.jobs).await.map_err(QueueError::unavailable)?;
         Ok(self.notice(jobs.cached_info()))
     }
 
@@ -168,13 +169,13 @@ impl NatsQueue {
             Ok(stream) => {
                 let found = &stream.cached_info().config;
                 if let Some(problem) = collision(found, &wanted) {
-                    return Err(QueueError::Refused(problem));
+                    return Err(QueueError::refused(problem));
                 }
                 report(found, &wanted);
                 return Ok(());
             }
             Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(refused_or_away(&error.to_string())),
+            Err(error) => return Err(no_jetstream(error)),
         }
         match self.create(wanted).await {
             Ok(()) => Ok(()),
@@ -190,19 +191,20 @@ impl NatsQueue {
         let (name, asked) = (config.name.clone(), config.max_bytes);
         while let Err(error) = self.context.create_stream(config.clone()).await {
             if !lacks_room(&error) || config.max_bytes <= 0 {
-                return Err(not_made(&name, config.num_replicas, &error));
+                return Err(not_made(&name, config.num_replicas, error));
             }
             if config.max_bytes / 2 < MIN_STREAM_BYTES {
-                return Err(QueueError::Unavailable(format!(
+                let problem = format!(
                     "the stream `{name}` needs at least {MIN_STREAM_BYTES} bytes, which JetStream cannot reserve: {error}; raise its `max_file_store`, or lower `streams.*_max_mib` and edit the other streams"
-                )));
+                );
+                return Err(QueueError::Unavailable(SharedError::explained(problem, error)));
             }
             config.max_bytes /= 2;
         }
         if config.max_bytes != asked {
             config.max_bytes = (config.max_bytes / 4).max(MIN_STREAM_BYTES);
             let reserved = config.max_bytes;
-            self.context.update_stream(config).await.map_err(|error| refused_or_away(&error.to_string()))?;
+            self.context.update_stream(config).await.map_err(no_jetstream)?;
             warn!(
                 stream = name,
                 "the stream is limited to {reserved} bytes instead of {asked}, because \
@@ -217,7 +219,7 @@ impl NatsQueue {
     pub(super) async fn stored_bytes(&self) -> Result<Vec<Storage>> {
         let mut found = Vec::with_capacity(3);
         for (part, name) in [("jobs", &self.names.jobs), ("out", &self.names.out), ("dead", &self.names.dead)] {
-            let stream = self.context.get_stream(name).await.map_err(unavailable)?;
+            let stream = self.context.get_stream(name).await.map_err(QueueError::unavailable)?;
             let info = stream.cached_info();
             found.push(Storage { part, bytes: info.state.bytes, max_bytes: limit(info.config.max_bytes) });
         }
@@ -227,17 +229,17 @@ impl NatsQueue {
     /// Returns the workers' consumer, and creates it when it is missing.
     pub(super) async fn consumer(&self) -> Result<PullConsumer> {
         let config = wanted_consumer(&self.settings);
-        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(unavailable)?;
+        let stream = self.context.get_stream_no_info(&self.names.jobs).await.map_err(QueueError::unavailable)?;
         let mut consumer = match stream.get_or_create_consumer(CONSUMER, config.clone()).await {
             Ok(consumer) => consumer,
             Err(_) => {
                 Box::pin(self.ensure_streams()).await?;
-                stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(unavailable)?
+                stream.get_or_create_consumer(CONSUMER, config.clone()).await.map_err(QueueError::unavailable)?
             }
         };
         // A missing consumer may mean that its stream was deleted, so check the stream.
         self.job_stream().await?;
-        let info = consumer.info().await.map_err(unavailable)?;
+        let info = consumer.info().await.map_err(QueueError::unavailable)?;
         if info.config.ack_wait != config.ack_wait {
             warn!(
                 "the consumer `{CONSUMER}` has ack_wait {:?}, worker.ack_wait is {:?}; the consumer's value applies",
@@ -318,29 +320,37 @@ pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
 }
 
 /// Converts the error of creating a stream, with a remedy.
-fn not_made(stream: &str, replicas: usize, error: &CreateStreamError) -> QueueError {
+fn not_made(stream: &str, replicas: usize, error: CreateStreamError) -> QueueError {
     let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
-        return refused_or_away(&error.to_string());
+        return no_jetstream(error);
     };
     match refusal.error_code() {
-        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => QueueError::Refused(format!(
-            "the stream {stream} cannot have nats.replicas = {replicas}: this nats-server is in no cluster; set \
-             nats.replicas to 1, or connect to a cluster of {replicas} servers or more"
-        )),
+        ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => {
+            let problem = format!(
+                "the stream {stream} cannot have nats.replicas = {replicas}: this nats-server is in no cluster; set \
+                 nats.replicas to 1, or connect to a cluster of {replicas} servers or more"
+            );
+            QueueError::Refused(SharedError::explained(problem, error))
+        }
         // The servers that are down now may return.
-        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => QueueError::Unavailable(format!(
-            "the stream {stream} cannot have nats.replicas = {replicas} now ({error}): are {replicas} servers of \
-             the cluster up, with JetStream and room on their disks?"
-        )),
-        _ => refused_or_away(&error.to_string()),
+        ErrorCode::CLUSTER_NO_PEERS | ErrorCode::INSUFFICIENT_RESOURCES => {
+            let problem = format!(
+                "the stream {stream} cannot have nats.replicas = {replicas} now ({error}): are {replicas} servers of \
+                 the cluster up, with JetStream and room on their disks?"
+            );
+            QueueError::Unavailable(SharedError::explained(problem, error))
+        }
+        _ => no_jetstream(error),
     }
 }
 
-fn refused_or_away(problem: &str) -> QueueError {
+/// Converts an error to `Unavailable`, with a remedy if the server runs without JetStream.
+fn no_jetstream(error: impl Into<SharedError>) -> QueueError {
+    let error = error.into();
+    let problem = error.to_string();
     if problem.contains("jetstream not enabled") || problem.contains("no responders") || problem.contains("503") {
-        return QueueError::Unavailable(format!(
-            "{problem}; JetStream has to be enabled: start nats-server with `-js`, or set `jetstream` in its file"
-        ));
+        let remedy = "JetStream has to be enabled: start nats-server with `-js`, or set `jetstream` in its file";
+        return QueueError::Unavailable(SharedError::explained(format!("{problem}; {remedy}"), error));
     }
-    QueueError::Unavailable(problem.to_owned())
+    QueueError::Unavailable(error)
 }

@@ -107,7 +107,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) 
         let tasks = Tasks::new();
         match tokio::time::timeout(CHECK_TIMEOUT, opened(settings, &tasks)).await {
             Ok(Ok((queue, store))) => {
-                findings.extend(work(&queue, &store, (settings, &known)).await);
+                findings.extend(work(&queue, &store, settings, &known).await);
                 findings.extend(unapplied(&store, settings).await);
             }
             Ok(Err(problem)) => findings.push(Finding::problem("queue and store", problem, "see the lines above")),

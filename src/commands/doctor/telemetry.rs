@@ -4,7 +4,7 @@ use super::{CHECK_TIMEOUT, Finding};
 use base::config::Settings;
 use base::config::secrets::masked_address;
 use base::http_client;
-use base::http_client::retry::Fault;
+use base::http_client::retry::HttpFault;
 use base::telemetry::otlp;
 
 /// Sends an empty request to the collector and reports its response. `None` when no collector is set.
@@ -25,7 +25,7 @@ pub async fn telemetry(settings: &Settings) -> Option<Finding> {
     })
 }
 
-async fn status(endpoint: &str) -> Result<u16, Fault> {
+async fn status(endpoint: &str) -> Result<u16, HttpFault> {
     let client = http_client::builder().timeout(CHECK_TIMEOUT).build()?;
     let asked = client.post(otlp::address(endpoint)).header("content-type", "application/x-protobuf");
     Ok(asked.send().await?.status().as_u16())

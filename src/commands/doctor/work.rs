@@ -23,11 +23,11 @@ const MAX_COUNTED: usize = 1_000;
 const MAX_NAMED: usize = 5;
 
 /// Checks workers, agents, lanes, timers and dead letters. Validates agents against the running workers, or against the
-/// settings `here` when none runs.
-pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &KnownNames)) -> Vec<Finding> {
-    let mut findings = match checked(store, here).await {
+/// names `here` when none runs.
+pub async fn work(queue: &dyn Queue, store: &dyn Store, settings: &Settings, here: &KnownNames) -> Vec<Finding> {
+    let mut findings = match checked(store, settings, here).await {
         Ok((crew, known)) => {
-            let mut findings = workers(&crew, here.0);
+            let mut findings = workers(&crew, settings);
             findings.extend(agents(store, &known).await);
             findings
         }
@@ -42,10 +42,11 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, here: (&Settings, &Known
 
 async fn checked(
     store: &dyn Store,
-    here: (&Settings, &KnownNames),
+    settings: &Settings,
+    here: &KnownNames,
 ) -> Result<(WorkersOverview, KnownNames), StoreError> {
     let crew = WorkersOverview::from_store(store).await?;
-    let local = here.1.clone().with_private(here.0.http.allow_private.clone());
+    let local = here.clone().with_private(settings.http.allow_private.clone());
     let known = crew.check_against(store, &local).await?;
     Ok((crew, known))
 }

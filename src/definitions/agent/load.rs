@@ -111,7 +111,7 @@ fn compiled_in(folder: &Dir<'static>) -> Vec<LoadedAgent> {
 }
 
 /// The compiled-in text files next to the agents, with their relative paths: the knowledge of these agents.
-pub fn builtin_texts() -> Vec<(String, &'static str)> {
+pub(crate) fn builtin_texts() -> Vec<(String, &'static str)> {
     let mut folders: Vec<&Dir<'static>> = COMPILED_IN.dirs().collect();
     let mut texts = Vec::new();
     while let Some(folder) = folders.pop() {

@@ -25,7 +25,7 @@ pub enum DocumentError {
     },
     /// The operating system reported an error.
     #[error("cannot read it: {0}")]
-    Read(std::io::Error),
+    Read(#[source] std::io::Error),
     /// The file is not UTF-8, for example GBK.
     #[error("it is not UTF-8 (byte {0}); save it as UTF-8 in your editor")]
     Encoding(usize),
@@ -89,7 +89,7 @@ pub fn read_paths<T, E: From<DocumentError>>(
 
 /// Replaces files that have the same id by errors, because the intended one is unknown. `refuse` makes the error from
 /// the id and the path of another file with this id.
-pub fn without_duplicates<T, E>(
+pub(crate) fn without_duplicates<T, E>(
     mut loaded: LoadedFiles<T, E>,
     id: impl Fn(&T) -> &str,
     refuse: impl Fn(String, PathBuf) -> E,
@@ -123,7 +123,7 @@ fn listing(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// True for a file that is read as part of a folder.
-pub fn is_document(path: &Path) -> bool {
+pub(crate) fn is_document(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|e| EXTENSIONS.contains(&e)) && !name.starts_with('.') && !name.ends_with(".schema.json")

@@ -37,7 +37,7 @@ impl Positions {
 
     /// The place of the value at a path such as `skills[0].http.url`. For a missing value: the place of the innermost
     /// existing table or list on the path.
-    pub fn position_of(&self, path: &str) -> Option<Position> {
+    pub(crate) fn position_of(&self, path: &str) -> Option<Position> {
         let mut node = self.0.as_ref()?;
         let mut rest = path;
         while let Some((below, left)) = node.step(rest) {

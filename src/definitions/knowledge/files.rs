@@ -116,7 +116,7 @@ fn matching(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 fn text_of(file: &Path, name: &str, agent_id: &str) -> Result<String, SourceError> {
-    let read = |error: std::io::Error| SourceError::Read(error.to_string());
+    let read = |error: std::io::Error| SourceError::Read(error.into());
     let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default().to_ascii_lowercase();
     if !EXTENSIONS.contains(&extension.as_str()) {
         return Err(SourceError::Kind);
@@ -129,12 +129,12 @@ fn text_of(file: &Path, name: &str, agent_id: &str) -> Result<String, SourceErro
     let bytes = std::fs::read(file).map_err(read)?;
     let text = String::from_utf8(bytes).map_err(|error| SourceError::Encoding(error.utf8_error().valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}').to_owned();
-    Source::new(agent_id, (name, &text), Origin::AgentFile, clock::now())?;
+    Source::new(agent_id, name, &text, Origin::AgentFile, clock::now())?;
     Ok(text)
 }
 
 fn text_is_usable(name: &str, text: &str, agent_id: &str) -> bool {
-    Source::new(agent_id, (name, text), Origin::AgentFile, clock::now()).is_ok()
+    Source::new(agent_id, name, text, Origin::AgentFile, clock::now()).is_ok()
 }
 
 fn name_of(folder: &Path, file: &Path) -> String {

@@ -1,6 +1,7 @@
 //! Sources: a file or an added text, split into passages, as the store keeps it.
 
 use super::passages::split;
+use base::error::SharedError;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
@@ -11,12 +12,12 @@ use utoipa::ToSchema;
 /// The largest size of a source's text in bytes.
 pub const MAX_TEXT: usize = 1024 * 1024;
 /// The largest number of passages of a source. MongoDB keeps all of them in one document.
-pub const MAX_PASSAGES: usize = 10_000;
+pub(crate) const MAX_PASSAGES: usize = 10_000;
 /// The largest size of a source's name in bytes.
 pub const MAX_NAME: usize = 512;
 
 /// Why a text is not a valid source.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum SourceError {
     /// The name is illegal.
     #[error("the name of a source has 1 to {MAX_NAME} bytes and no control characters")]
@@ -38,7 +39,7 @@ pub enum SourceError {
     Encoding(usize),
     /// The file could not be read.
     #[error("cannot read it: {0}")]
-    Read(String),
+    Read(#[source] SharedError),
 }
 
 /// A passage: the part of a source that a search returns.
@@ -106,7 +107,8 @@ impl Source {
     /// Splits a text into passages. The extension of `name` decides whether the text is Markdown.
     pub fn new(
         agent_id: &str,
-        (name, text): (&str, &str),
+        name: &str,
+        text: &str,
         origin: Origin,
         updated_at: Timestamp,
     ) -> Result<Self, SourceError> {
@@ -135,7 +137,7 @@ impl Source {
 }
 
 /// Checks that `name` is a legal name of a source.
-pub fn check_name(name: &str) -> Result<(), SourceError> {
+pub(crate) fn check_name(name: &str) -> Result<(), SourceError> {
     let legal = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control) && !name.trim().is_empty();
     if legal { Ok(()) } else { Err(SourceError::Name) }
 }

@@ -116,7 +116,7 @@ impl Condition {
     }
 
     /// A literal operand of `>` that is not a number. Such a condition never holds.
-    pub fn no_number(&self) -> Option<&str> {
+    pub(crate) fn no_number(&self) -> Option<&str> {
         let Test::Compares(left, Operator::Greater, right) = &self.test else { return None };
         let written = [left, right].into_iter().filter(|operand| operand.is_constant());
         written.map(|operand| operand.text.template()).find(|text| number(text).is_none())
@@ -164,7 +164,7 @@ fn is_true(text: &str) -> bool {
 }
 
 /// The problem of a condition. Without a remedy, the list of forms is the remedy.
-pub struct Fault {
+pub struct ConditionFault {
     problem: String,
     remedy: Option<&'static str>,
 }
@@ -172,11 +172,11 @@ pub struct Fault {
 const FORMS: &str = "write `{x} == 'value'`, `{x} > 0.8`, `{x} contains 'word'` or `{x}`, or `not` before one of them; \
                      a text with signs in it goes between quotes";
 
-fn fault(problem: impl Into<String>, remedy: Option<&'static str>) -> Fault {
-    Fault { problem: problem.into(), remedy }
+fn fault(problem: impl Into<String>, remedy: Option<&'static str>) -> ConditionFault {
+    ConditionFault { problem: problem.into(), remedy }
 }
 
-fn read(text: &str) -> Result<(bool, Test), Fault> {
+fn read(text: &str) -> Result<(bool, Test), ConditionFault> {
     let mut rest = text.trim();
     let mut negated = false;
     while let Some(after) = word(rest, "not") {
@@ -187,7 +187,7 @@ fn read(text: &str) -> Result<(bool, Test), Fault> {
         }
     }
     let (left, after) = operand(rest)?;
-    let Some((sign, operator, after)) = operator(after) else {
+    let Some(FoundOperator { sign, operator, rest: after }) = operator(after) else {
         // An empty condition is an empty text, which does not hold.
         let operand = left.unwrap_or_else(|| Operand::parse(""));
         return if after.is_empty() { Ok((negated, Test::Holds(operand))) } else { Err(unknown_operator(after)) };
@@ -217,16 +217,24 @@ fn operator_of(text: &str) -> Option<(&'static str, Operator)> {
     })
 }
 
-/// The operator at the beginning of `text`, and the rest.
-fn operator(text: &str) -> Option<(&'static str, Operator, &str)> {
+/// An operator in a text.
+struct FoundOperator<'t> {
+    sign: &'static str,
+    operator: Operator,
+    /// The text behind it.
+    rest: &'t str,
+}
+
+/// The operator at the beginning of `text`.
+fn operator(text: &str) -> Option<FoundOperator<'_>> {
     let (sign, operator) = operator_of(text)?;
     let rest = &text[sign.len()..];
     // `>=` and `===` are different operators, which conditions do not have.
-    (!rest.starts_with(['=', '>', '<'])).then_some((sign, operator, rest))
+    (!rest.starts_with(['=', '>', '<'])).then_some(FoundOperator { sign, operator, rest })
 }
 
 /// The operand at the beginning of `text`, if there is one, and the rest.
-fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
+fn operand(text: &str) -> Result<(Option<Operand>, &str), ConditionFault> {
     if let Some(quote) = QUOTES.into_iter().find(|quote| text.starts_with(*quote)) {
         let inner = &text[1..];
         let end = inner.find(quote).ok_or_else(|| fault("has a quote that is not closed", Some("close it")))?;
@@ -243,7 +251,7 @@ fn operand(text: &str) -> Result<(Option<Operand>, &str), Fault> {
 }
 
 /// The length of an operand without quotes: a sequence of words, or variables and adjoining text.
-fn bare(text: &str) -> Result<usize, Fault> {
+fn bare(text: &str) -> Result<usize, ConditionFault> {
     if begins_operator(text) {
         return Ok(0);
     }
@@ -285,14 +293,14 @@ fn begins_operator(text: &str) -> bool {
     text.starts_with(is_sign) || WORDS.iter().any(|known| word(text, known).is_some())
 }
 
-fn brace(text: &str) -> Fault {
+fn brace(text: &str) -> ConditionFault {
     let end = text.find('}').map_or(text.len(), |end| end + 1);
     let found: String = text[..end].chars().take(40).collect();
     let remedy = "a variable is written `{stage}`, without spaces; put a text with braces between quotes";
     fault(format!("has `{found}` in it, which is not a variable"), Some(remedy))
 }
 
-fn unknown_operator(text: &str) -> Fault {
+fn unknown_operator(text: &str) -> ConditionFault {
     let signs = |c: char| is_sign(c) && !matches!(c, '(' | ')' | '（' | '）');
     let end = match text.starts_with(signs) {
         true => text.find(|c| !signs(c)),

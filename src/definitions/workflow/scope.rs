@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub type Outputs = HashMap<Arc<str>, Option<Arc<str>>>;
 
 /// Names that no stage can have, because every template defines them.
-pub const RESERVED: [&str; 2] = ["query", "loop"];
+pub(crate) const RESERVED: [&str; 2] = ["query", "loop"];
 
 /// Looks up a workflow by id. Returns `None` for agents and functions.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;

@@ -2,7 +2,7 @@
 
 use super::MAX_PAYLOAD;
 use super::state::{DEAD_LAST, State};
-use crate::store::{DEAD, EmbeddedFile, Fault, Tables, decode, encode};
+use crate::store::{DEAD, EmbeddedFile, FileFault, Tables, decode, encode};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use storage::queue::{DeadLetter, Result, StoredDeadLetter};
@@ -33,7 +33,7 @@ struct Headers {
 }
 
 /// Stores a letter unless it is a duplicate. Cuts a payload that is larger than [`MAX_PAYLOAD`].
-pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -> std::result::Result<(), Fault> {
+pub(super) fn put(tables: &mut Tables<'_>, state: &State, letter: &DeadLetter) -> std::result::Result<(), FileFault> {
     let whole = letter.payload.len();
     let headers = encode(
         "the dead letter's headers",

@@ -1,7 +1,7 @@
 //! Events: written in order, and always read from the file, so that readers of old and new events share one path.
 
 use super::state::{EVENTS_LAST, State};
-use crate::store::{EVENTS, EmbeddedFile, Fault, StoredEvent, Tables};
+use crate::store::{EVENTS, EmbeddedFile, FileFault, StoredEvent, Tables};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use redb::ReadableTable;
@@ -22,7 +22,7 @@ pub(super) fn emit(
     tables: &mut Tables<'_>,
     state: &State,
     events: &[OutEvent],
-) -> std::result::Result<Vec<StoredEvent>, Fault> {
+) -> std::result::Result<Vec<StoredEvent>, FileFault> {
     let now = tables.clock.now();
     let (mut stored, mut row) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
     let mut inner = state.lock();
@@ -46,7 +46,7 @@ pub(super) fn emit(
 }
 
 /// Deletes a batch of events from before `before`. Returns the deleted events.
-pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<StoredEvent>, Fault> {
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> std::result::Result<Vec<StoredEvent>, FileFault> {
     let (mut old, mut rows) = (Vec::new(), Vec::new());
     for row in tables.event_index.iter()? {
         let (first, value) = row?;
@@ -135,8 +135,9 @@ impl Reader {
     }
 }
 
-fn stored_event(seq: u64, token: &str, payload: &[u8]) -> std::result::Result<StreamEvent, Fault> {
-    let damaged = || Fault::Damaged { what: format!("event {seq}"), problem: format!("its type is `{token}`") };
+fn stored_event(seq: u64, token: &str, payload: &[u8]) -> std::result::Result<StreamEvent, FileFault> {
+    let damaged =
+        || FileFault::Damaged { what: format!("event {seq}"), source: format!("its type is `{token}`").into() };
     let event_type = EventType::from_token(token).ok_or_else(damaged)?;
     Ok(StreamEvent { seq, event_type, payload: Bytes::copy_from_slice(payload) })
 }

@@ -10,7 +10,7 @@ mod events;
 mod state;
 mod window;
 
-use crate::store::{EmbeddedFile, Fault, JOBS, Publisher, StoredEvent, Tables};
+use crate::store::{EmbeddedFile, FileFault, JOBS, Publisher, StoredEvent, Tables};
 use async_trait::async_trait;
 use base::clock::Moment;
 use base::metrics::metrics;
@@ -21,13 +21,13 @@ use deliveries::TakenJob;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use redb::ReadableTable;
-use state::State;
+use state::{PublishOutcome, State};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::message::Message;
 use storage::queue::{
     Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, LANE_RESERVE, Publish, Published, Queue,
-    QueueError, Result, Storage, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
+    QueueError, Result, Storage, StoredDeadLetter, StreamEvent, StreamState, TimerHint, lane_is_full,
 };
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
@@ -51,6 +51,15 @@ pub struct EmbeddedQueue {
     cancels: broadcast::Sender<CancelHint>,
     ack_wait: Duration,
     keep_events: Duration,
+}
+
+/// The jobs of one pull.
+struct TakenJobs {
+    jobs: Vec<TakenJob>,
+    /// True if more jobs are ready.
+    more: bool,
+    /// When the next redelivery is due.
+    next_due: Option<Moment>,
 }
 
 impl EmbeddedQueue {
@@ -103,8 +112,8 @@ impl EmbeddedQueue {
         Ok(pruned)
     }
 
-    /// Takes up to `max` jobs. Also returns whether more are ready, and when the next redelivery is due.
-    fn take(&self, max: usize) -> (Vec<TakenJob>, bool, Option<Moment>) {
+    /// Takes up to `max` jobs.
+    fn take(&self, max: usize) -> TakenJobs {
         let mut inner = self.state.lock();
         let before = inner.deliveries.next_due();
         let taken = inner.deliveries.take(max, self.file.clock().moment(), self.ack_wait);
@@ -117,10 +126,10 @@ impl EmbeddedQueue {
         if tell && !taken.is_empty() {
             self.state.wake.notify_one();
         }
-        (taken, more, next)
+        TakenJobs { jobs: taken, more, next_due: next }
     }
 
-    fn message(&self, table: &JobTable, seq: u64) -> std::result::Result<Option<Message>, Fault> {
+    fn message(&self, table: &JobTable, seq: u64) -> std::result::Result<Option<Message>, FileFault> {
         Ok(table.get(seq)?.map(|row| {
             let (at, session, msg_id, payload) = row.value();
             Message {
@@ -155,14 +164,18 @@ impl EmbeddedQueue {
     async fn publish_within(&self, job: Publish, places: u64) -> Result<Published> {
         check_size(&job.payload)?;
         let (state, ready) = (Arc::clone(&self.state), Arc::clone(&self.state));
-        let (session, trace) = (job.session_id.clone(), TraceContext::current());
+        let (session_id, session) = (job.session_id.clone(), job.session_id.clone());
+        let trace = TraceContext::current();
         let work = move |tables: &mut Tables<'_>| state.publish(tables, &job, places);
-        let then = move |published: &Result<Published>| {
-            if let Ok(Published { seq, duplicate: false }) = published {
+        let then = move |outcome: &PublishOutcome| {
+            if let PublishOutcome::Stored(Published { seq, duplicate: false }) = outcome {
                 ready.notify_published(&session, *seq, trace);
             }
         };
-        self.file.write_then(work, then).await?
+        match self.file.write_then(work, then).await? {
+            PublishOutcome::Stored(published) => Ok(published),
+            PublishOutcome::LaneFull { depth } => Err(lane_is_full(&session_id, depth, self.state.max_depth)),
+        }
     }
 
     fn postpone(&self, token: &DeliveryToken, delay: Duration) -> Result<()> {
@@ -181,7 +194,7 @@ fn token(taken: TakenJob) -> DeliveryToken {
 fn parse(token: &DeliveryToken) -> Result<TakenJob> {
     let parts = token.0.split_once(':').and_then(|(seq, delivered)| Some((seq.parse().ok()?, delivered.parse().ok()?)));
     let (seq, delivered) =
-        parts.ok_or_else(|| QueueError::Refused(format!("`{}` is not a delivery token of this queue", token.0)))?;
+        parts.ok_or_else(|| QueueError::refused(format!("`{}` is not a delivery token of this queue", token.0)))?;
     Ok(TakenJob { seq, delivered })
 }
 
@@ -193,7 +206,7 @@ fn check_size(payload: &Bytes) -> Result<()> {
 }
 
 // Returns true when there may be more expired rows.
-fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Result<bool, Fault> {
+fn prune_ids(tables: &mut Tables<'_>, ids: i64, letters: i64) -> std::result::Result<bool, FileFault> {
     let mut old = Vec::new();
     for row in tables.job_ids.iter()?.take(events::PRUNE_BATCH) {
         let (seq, value) = row?;
@@ -235,14 +248,14 @@ impl Queue for EmbeddedQueue {
         let end = clock.moment() + wait;
         loop {
             self.file.check()?;
-            let (taken, more, due) = self.take(max);
-            if !taken.is_empty() {
-                return self.deliver(&taken, more);
+            let TakenJobs { jobs, more, next_due } = self.take(max);
+            if !jobs.is_empty() {
+                return self.deliver(&jobs, more);
             }
             if clock.moment() >= end || max == 0 {
                 return Ok(Vec::new());
             }
-            let until = due.map_or(end, |due| due.min(end));
+            let until = next_due.map_or(end, |due| due.min(end));
             // The notifier keeps a notification that no puller awaited, so none is lost.
             tokio::select! {
                 () = self.state.wake.notified() => {}

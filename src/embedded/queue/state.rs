@@ -4,12 +4,12 @@
 use super::deliveries::Deliveries;
 use super::events;
 use super::window::{DUPLICATE_WINDOW, DuplicateWindow};
-use crate::store::{DEAD, EVENT_INDEX, EmbeddedFile, Fault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables};
+use crate::store::{DEAD, EVENT_INDEX, EmbeddedFile, FileFault, JOB_IDS, JOBS, META, Publisher, StoredEvent, Tables};
 use base::telemetry::TraceContext;
 use redb::ReadableTable;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use storage::queue::{From, Publish, Published, QueueError, lane_is_full};
+use storage::queue::{From, Publish, Published};
 use tokio::sync::{Notify, watch};
 use types::event::OutEvent;
 use types::timestamp::Timestamp;
@@ -30,6 +30,14 @@ pub(super) struct State {
     pub(super) created: u64,
     /// The setting `lane.max_depth`.
     pub(super) max_depth: u64,
+}
+
+/// Whether the queue has stored a job.
+pub(super) enum PublishOutcome {
+    /// The job is stored, or an earlier message with its id is.
+    Stored(Published),
+    /// The job is not stored, because its lane already holds `depth` jobs.
+    LaneFull { depth: u64 },
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +87,7 @@ impl Counter {
 
 impl State {
     /// Builds the state from the file.
-    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, Fault> {
+    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, FileFault> {
         let now = file.clock().now();
         let created = file
             .write(move |tables| {
@@ -108,16 +116,16 @@ impl State {
         tables: &mut Tables<'_>,
         job: &Publish,
         places: u64,
-    ) -> Result<Result<Published, QueueError>, Fault> {
+    ) -> Result<PublishOutcome, FileFault> {
         let (now, session, id) = (tables.clock.now(), job.session_id.as_str(), job.msg_id.as_deref());
         let seq = {
             let mut inner = self.lock();
             if let Some(seq) = inner.jobs.find(id, now) {
-                return Ok(Ok(Published { seq, duplicate: true }));
+                return Ok(PublishOutcome::Stored(Published { seq, duplicate: true }));
             }
             let depth = inner.deliveries.depth(session) + inner.reserved.get(session).copied().unwrap_or(0);
             if depth >= places {
-                return Ok(Err(lane_is_full(session, depth, self.max_depth)));
+                return Ok(PublishOutcome::LaneFull { depth });
             }
             *inner.reserved.entry(session.to_owned()).or_default() += 1;
             inner.jobs.next(id, now).seq
@@ -127,7 +135,7 @@ impl State {
         if let Some(id) = id {
             tables.pending_rows.job_id(now, seq, id);
         }
-        Ok(Ok(Published { seq, duplicate: false }))
+        Ok(PublishOutcome::Stored(Published { seq, duplicate: false }))
     }
 
     /// Makes a job deliverable, after it is on disk.
@@ -146,7 +154,7 @@ impl State {
 }
 
 impl Publisher for State {
-    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, Fault> {
+    fn emit(&self, tables: &mut Tables<'_>, events: &[OutEvent]) -> Result<Vec<StoredEvent>, FileFault> {
         events::emit(tables, self, events)
     }
 
@@ -156,11 +164,11 @@ impl Publisher for State {
 }
 
 impl Inner {
-    fn load(read: &redb::ReadTransaction, window: Timestamp) -> Result<Self, Fault> {
+    fn load(read: &redb::ReadTransaction, window: Timestamp) -> Result<Self, FileFault> {
         let mut inner = Self::default();
         let window = window.as_millis();
         let meta = read.open_table(META)?;
-        let last = |name| -> Result<u64, Fault> { Ok(meta.get(name)?.map_or(0, |last| last.value())) };
+        let last = |name| -> Result<u64, FileFault> { Ok(meta.get(name)?.map_or(0, |last| last.value())) };
         inner.jobs.last = last(JOBS_LAST)?;
         inner.events.last = last(EVENTS_LAST)?;
         inner.dead.last = last(DEAD_LAST)?;

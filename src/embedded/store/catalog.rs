@@ -1,7 +1,7 @@
 //! Plans, with a cache in memory, since there are few and every turn needs one. Also the scheduler's leadership.
 
 use super::EmbeddedFile;
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::tables::{PLANS, Tables, decode, encode};
 use super::versioned_table::VersionedTable;
 use definitions::agent::AgentRecord;
@@ -27,7 +27,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Catalog {
     /// Returns the plan of a configuration by (workflow, hash). A stored plan never changes.
-    pub(super) fn plan(&self, file: &EmbeddedFile, workflow: &str, hash: &str) -> Result<Option<Arc<Plan>>, Fault> {
+    pub(super) fn plan(&self, file: &EmbeddedFile, workflow: &str, hash: &str) -> Result<Option<Arc<Plan>>, FileFault> {
         let key = (workflow.to_owned(), hash.to_owned());
         if let Some(plan) = lock(&self.plans).get(&key) {
             return Ok(Some(Arc::clone(plan)));
@@ -45,7 +45,7 @@ fn plan_name(workflow: &str, hash: &str) -> String {
 }
 
 /// Implements [`Store::put_plan`](storage::store::Store::put_plan).
-pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>, Fault> {
+pub(super) fn put_plan(tables: &mut Tables<'_>, plan: Plan) -> Result<Arc<Plan>, FileFault> {
     let key = (plan.workflow_id.as_str(), plan.hash.as_str());
     if let Some(found) = tables.plans.get(key)? {
         return decode(|| plan_name(key.0, key.1), found.value()).map(Arc::new);
@@ -62,7 +62,7 @@ pub(super) fn lead(
     owner: &str,
     lease: Duration,
     now: Timestamp,
-) -> Result<bool, Fault> {
+) -> Result<bool, FileFault> {
     let taken = tables.leaders.get(role)?.is_some_and(|leader| {
         let (leader, until) = leader.value();
         leader != owner && now.as_millis() < until
@@ -74,7 +74,7 @@ pub(super) fn lead(
 }
 
 /// Implements [`Store::resign`](storage::store::Store::resign).
-pub(super) fn resign(tables: &mut Tables<'_>, role: &str, owner: &str) -> Result<(), Fault> {
+pub(super) fn resign(tables: &mut Tables<'_>, role: &str, owner: &str) -> Result<(), FileFault> {
     if tables.leaders.get(role)?.is_some_and(|leader| leader.value().0 == owner) {
         tables.leaders.remove(role)?;
     }

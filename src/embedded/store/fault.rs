@@ -1,33 +1,34 @@
 //! The errors of the file, which queue and store share.
 
+use base::error::SharedError;
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use thiserror::Error;
 
 /// Why an operation on the file failed. Cloneable, because every caller of a failed batch gets it.
 #[derive(Clone, Debug, Error)]
-pub enum Fault {
+pub enum FileFault {
     /// The file cannot be read or written.
     #[error("{0}")]
-    Storage(String),
+    Storage(#[source] SharedError),
     /// A document in the file cannot be decoded.
-    #[error("{what} cannot be read: {problem}")]
+    #[error("{what} cannot be read: {source}")]
     Damaged {
         /// The document, as errors name it.
         what: String,
         /// Why it cannot be decoded.
-        problem: String,
+        source: SharedError,
     },
     /// The file cannot hold the data, or the request is invalid.
     #[error("{0}")]
-    Refused(String),
+    Refused(#[source] SharedError),
 }
 
 macro_rules! storage {
     ($($error:ty),*) => {
-        $(impl From<$error> for Fault {
+        $(impl From<$error> for FileFault {
             fn from(error: $error) -> Self {
-                Self::Storage(error.to_string())
+                Self::Storage(error.into())
             }
         })*
     };
@@ -35,21 +36,21 @@ macro_rules! storage {
 
 storage!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError, redb::SetDurabilityError);
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> Self {
+impl From<FileFault> for StoreError {
+    fn from(fault: FileFault) -> Self {
         match fault {
-            Fault::Storage(problem) => Self::Unavailable(problem),
-            Fault::Damaged { what, problem } => Self::Damaged { what, problem },
-            Fault::Refused(problem) => Self::Refused(problem),
+            FileFault::Storage(problem) => Self::Unavailable(problem),
+            FileFault::Damaged { what, source } => Self::Damaged { what, source },
+            FileFault::Refused(problem) => Self::Refused(problem),
         }
     }
 }
 
-impl From<Fault> for QueueError {
-    fn from(fault: Fault) -> Self {
+impl From<FileFault> for QueueError {
+    fn from(fault: FileFault) -> Self {
         match fault {
-            Fault::Storage(problem) => Self::Unavailable(problem),
-            other @ (Fault::Damaged { .. } | Fault::Refused(_)) => Self::Refused(other.to_string()),
+            FileFault::Storage(problem) => Self::Unavailable(problem),
+            other @ (FileFault::Damaged { .. } | FileFault::Refused(_)) => Self::Refused(other.into()),
         }
     }
 }

@@ -3,13 +3,14 @@
 //! Operations that arrive during a commit share the next one (group commit). So a busy engine needs one sync for
 //! hundreds of operations, and an idle engine does not wait.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
 use super::pending_rows;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
 use base::clock::Clock;
+use base::error::SharedError;
 use base::metrics::{metrics, observe_items};
 use base::tasks::{Tasks, panic_text};
 use prometheus::Histogram;
@@ -31,12 +32,12 @@ const MAX_BATCH: usize = 2_048;
 const LAZY_WRITE_DELAY: Duration = Duration::from_millis(100);
 
 /// Sends the outcome of a commit to the caller of one operation.
-type Answer = Box<dyn FnOnce(Result<(), Fault>) + Send>;
+type Answer = Box<dyn FnOnce(Result<(), FileFault>) + Send>;
 type Work = Box<dyn FnOnce(&mut Tables<'_>) -> Applied + Send>;
 
 struct Applied {
     /// A storage error, which fails the whole batch: the tables may hold half of an operation.
-    fatal: Option<Fault>,
+    fatal: Option<FileFault>,
     answer: Answer,
 }
 
@@ -67,7 +68,7 @@ impl EmbeddedFile {
     /// Opens the file at `path`. Creates the file and its folder when they are missing.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|problem| OpenError::Folder { path: path.to_owned(), problem })?;
+            std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
         }
         let database = Builder::new().set_cache_size(CACHE_BYTES).create(path);
         Self::start(path, database, Clock::system())
@@ -86,16 +87,16 @@ impl EmbeddedFile {
     }
 
     fn start(path: &Path, database: Result<Database, DatabaseError>, clock: Clock) -> Result<Arc<Self>, OpenError> {
-        let unusable = |problem: String| OpenError::Unusable { path: path.to_owned(), problem };
+        let unusable = |source: SharedError| OpenError::Unusable { path: path.to_owned(), source };
         let database = Arc::new(database.map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
-            other => unusable(other.to_string()),
+            other => unusable(other.into()),
         })?);
-        let found = tables::layout(&database).map_err(|fault| unusable(fault.to_string()))?;
+        let found = tables::layout(&database).map_err(|fault| unusable(fault.into()))?;
         if found != LAYOUT {
             return Err(OpenError::Layout { path: path.to_owned(), found });
         }
-        tables::prepare(&database).map_err(|fault| unusable(fault.to_string()))?;
+        tables::prepare(&database).map_err(|fault| unusable(fault.into()))?;
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(FirstFailure::from_path(path));
         let sizes = metrics().batch_size("file");
@@ -105,7 +106,7 @@ impl EmbeddedFile {
         let writer = std::thread::Builder::new()
             .name("embedded-file".into())
             .spawn(move || writer.run_or_break(&receiver))
-            .map_err(|error| unusable(error.to_string()))?;
+            .map_err(|error| unusable(error.into()))?;
         let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
         let (publisher, path) = (Mutex::default(), path.to_owned());
         Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path }))
@@ -133,20 +134,20 @@ impl EmbeddedFile {
 
     /// Runs `work` on the tables and returns when its changes are on disk. `work` must not hold a handle of the file.
     /// When the caller drops the future, `work` still runs.
-    pub async fn write<T, W>(&self, work: W) -> Result<T, Fault>
+    pub async fn write<T, W>(&self, work: W) -> Result<T, FileFault>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, FileFault> + Send + 'static,
     {
         self.write_then(work, |_| ()).await
     }
 
     /// Like [`Self::write`]. Also runs `then` after the commit, in the order of the commits, even when the caller has
     /// dropped the future.
-    pub async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, Fault>
+    pub async fn write_then<T, W, N>(&self, work: W, then: N) -> Result<T, FileFault>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, FileFault> + Send + 'static,
         N: FnOnce(&T) + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
@@ -163,7 +164,7 @@ impl EmbeddedFile {
     /// Runs `work` within [`LAZY_WRITE_DELAY`]. Its changes are lost when the process dies before.
     pub(crate) fn write_lazily<W>(&self, work: W)
     where
-        W: FnOnce(&mut Tables<'_>) -> Result<(), Fault> + Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<(), FileFault> + Send + 'static,
     {
         self.send(true, work, |_| ());
     }
@@ -171,13 +172,13 @@ impl EmbeddedFile {
     fn send<T, W, A>(&self, lazy: bool, work: W, answer: A)
     where
         T: Send + 'static,
-        W: FnOnce(&mut Tables<'_>) -> Result<T, Fault> + Send + 'static,
-        A: FnOnce(Result<T, Fault>) + Send + 'static,
+        W: FnOnce(&mut Tables<'_>) -> Result<T, FileFault> + Send + 'static,
+        A: FnOnce(Result<T, FileFault>) + Send + 'static,
     {
         let work: Work = Box::new(move |tables| {
             let result = work(tables);
             let fatal = match &result {
-                Err(fault @ Fault::Storage(_)) => Some(fault.clone()),
+                Err(fault @ FileFault::Storage(_)) => Some(fault.clone()),
                 _ => None,
             };
             Applied { fatal, answer: Box::new(move |committed| answer(committed.and(result))) }
@@ -189,10 +190,10 @@ impl EmbeddedFile {
     }
 
     /// Reads the committed state.
-    pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Fault> {
-        let read = self.database.begin_read().map_err(Fault::from).and_then(|read| work(&read));
+    pub(crate) fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, FileFault>) -> Result<T, FileFault> {
+        let read = self.database.begin_read().map_err(FileFault::from).and_then(|read| work(&read));
         read.map_err(|fault| {
-            if matches!(fault, Fault::Storage(_)) { self.broken.record_failure("read", &fault) } else { fault }
+            if matches!(fault, FileFault::Storage(_)) { self.broken.record_failure("read", &fault) } else { fault }
         })
     }
 
@@ -202,12 +203,12 @@ impl EmbeddedFile {
     }
 
     /// Fails when reading or writing the file has failed before.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), FileFault> {
         if self.broken.get().is_some() { Err(self.fault()) } else { Ok(()) }
     }
 
-    fn fault(&self) -> Fault {
-        Fault::Storage(self.broken.get().cloned().unwrap_or_else(|| "the embedded file is closed".to_owned()))
+    fn fault(&self) -> FileFault {
+        FileFault::Storage(self.broken.get().cloned().unwrap_or_else(|| "the embedded file is closed".into()))
     }
 }
 
@@ -236,7 +237,7 @@ impl Writer {
     fn run_or_break(self, operations: &Receiver<Operation>) {
         let broken = Arc::clone(&self.broken);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(operations))) {
-            broken.record_failure("written", &Fault::Storage(panic_text(panic.as_ref())));
+            broken.record_failure("written", &FileFault::Storage(panic_text(panic.as_ref()).into()));
         }
     }
 
@@ -286,7 +287,7 @@ impl Writer {
         }
     }
 
-    fn transact(&self, batch: &mut std::vec::IntoIter<Operation>, answers: &mut Vec<Answer>) -> Result<(), Fault> {
+    fn transact(&self, batch: &mut std::vec::IntoIter<Operation>, answers: &mut Vec<Answer>) -> Result<(), FileFault> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
@@ -373,10 +374,10 @@ mod tests {
     async fn an_operation_that_is_refused_does_not_harm_its_neighbours() {
         let file = EmbeddedFile::in_memory().unwrap();
         let (bad, good) = tokio::join!(
-            file.write::<(), _>(|_| Err(Fault::Refused("no".into()))),
+            file.write::<(), _>(|_| Err(FileFault::Refused("no".into()))),
             file.write(|tables| Ok(tables.meta.insert("n", 1)?.map(|_| ())))
         );
-        assert!(matches!(bad, Err(Fault::Refused(_))));
+        assert!(matches!(bad, Err(FileFault::Refused(_))));
         good.unwrap();
         file.check().unwrap();
     }

@@ -1,6 +1,7 @@
 //! The failure state of a file that cannot be read or written.
 
-use super::fault::Fault;
+use super::fault::FileFault;
+use base::error::SharedError;
 use base::tasks::Tasks;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -9,7 +10,7 @@ use tracing::error;
 /// The first failure of the file. After it the file is not touched any further, and the process ends.
 pub(super) struct FirstFailure {
     path: String,
-    problem: OnceLock<String>,
+    problem: OnceLock<SharedError>,
     /// The tasks of the process, which a failure ends.
     ends: OnceLock<Tasks>,
 }
@@ -25,30 +26,30 @@ impl FirstFailure {
         let _ = self.ends.set(tasks.clone());
     }
 
-    pub(super) fn get(&self) -> Option<&String> {
+    pub(super) fn get(&self) -> Option<&SharedError> {
         self.problem.get()
     }
 
     /// Records a failure. Returns the fault of the first failure.
-    fn set(&self, problem: String) -> Fault {
+    fn set(&self, problem: SharedError) -> FileFault {
         let mut new = false;
         let problem = self.problem.get_or_init(|| {
             new = true;
             problem
         });
         match self.ends.get() {
-            Some(tasks) if new => tasks.fail(problem.clone()),
+            Some(tasks) if new => tasks.fail(problem.to_string()),
             None if new => error!("{problem}"),
             _ => {}
         }
-        Fault::Storage(problem.clone())
+        FileFault::Storage(problem.clone())
     }
 
     /// Records that the file cannot be read or written.
-    pub(super) fn record_failure(&self, what: &str, fault: &Fault) -> Fault {
+    pub(super) fn record_failure(&self, what: &str, fault: &FileFault) -> FileFault {
         let Self { path, .. } = self;
-        self.set(format!(
-            "{path} cannot be {what} ({fault}); make sure that its disk has space and works, then restart"
-        ))
+        let problem =
+            format!("{path} cannot be {what} ({fault}); make sure that its disk has space and works, then restart");
+        self.set(SharedError::explained(problem, fault.clone()))
     }
 }

@@ -4,7 +4,7 @@
 //! its first entry. So a turn that drops the oldest entries only raises this number; the rows are deleted later, many
 //! at a time.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::tables::{HISTORY, SESSIONS, Tables, decode};
 use redb::{ReadTransaction, ReadableTable};
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl HistoryRange {
     }
 
     /// Reads the numbers from the file.
-    pub(super) fn from_file(tables: &Tables<'_>, id: &str) -> Result<Self, Fault> {
+    pub(super) fn from_file(tables: &Tables<'_>, id: &str) -> Result<Self, FileFault> {
         let first = tables.sessions.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
         let last = tables.history.range((id, 0)..=(id, u64::MAX))?.next_back().transpose()?;
         let end = last.map_or(first, |(key, said)| key.value().1 + said.value().len() as u64);
@@ -47,8 +47,9 @@ pub(super) fn append(
     tables: &mut Tables<'_>,
     id: &str,
     before: &HistoryRange,
-    (added, drop): (&[Vec<u8>], usize),
-) -> Result<HistoryRange, Fault> {
+    added: &[Vec<u8>],
+    drop: usize,
+) -> Result<HistoryRange, FileFault> {
     let Range { start, end: next } = before.entries;
     let end = next + added.len() as u64;
     let excess = (end - start).saturating_sub(MAX_ENTRIES as u64).max(drop as u64);
@@ -68,7 +69,7 @@ pub(super) fn append(
 }
 
 /// Reads the history of a session.
-pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, Fault> {
+pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, FileFault> {
     let first = read.open_table(SESSIONS)?.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
     let mut entries = Vec::new();
     for row in read.open_table(HISTORY)?.range((id, 0)..=(id, u64::MAX))? {
@@ -110,7 +111,7 @@ mod tests {
             let append = move |tables: &mut Tables<'_>| {
                 let before = before.map_or_else(|| HistoryRange::from_file(tables, "s"), Ok)?;
                 let bytes: Vec<Vec<u8>> = added.iter().map(|entry| encode("it", entry)).collect::<Result<_, _>>()?;
-                let numbers = append(tables, "s", &before, (&bytes, drop))?;
+                let numbers = append(tables, "s", &before, &bytes, drop)?;
                 tables.sessions.insert("s", (0, 0, numbers.first(), &b""[..]))?;
                 Ok((numbers, tables.history.len()?))
             };

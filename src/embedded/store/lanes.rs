@@ -2,7 +2,7 @@
 //! setting a status thus write a few hundred bytes instead of the whole session. A commit writes the session and
 //! removes the row.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::queries::session_name;
 use super::tables::{LANES, Tables, decode, encode};
 use redb::{ReadTransaction, ReadableTable};
@@ -48,14 +48,14 @@ impl OpenLane {
 }
 
 /// Writes the open lane of a session.
-pub(super) fn put(tables: &mut Tables<'_>, session: &Session) -> Result<(), Fault> {
+pub(super) fn put(tables: &mut Tables<'_>, session: &Session) -> Result<(), FileFault> {
     let bytes = encode("the lane", &OpenLane::from_session(session))?;
     tables.lanes.insert(session.session_id.as_str(), bytes.as_slice())?;
     Ok(())
 }
 
 /// Reads the open lane of one session.
-pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, Fault> {
+pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, FileFault> {
     match read.open_table(LANES)?.get(id)? {
         Some(row) => decode(|| session_name(id), row.value()).map(Some),
         None => Ok(None),
@@ -63,7 +63,7 @@ pub(super) fn one(read: &ReadTransaction, id: &str) -> Result<Option<OpenLane>, 
 }
 
 /// Reads all open lanes, by session. There is one for each turn that runs or waits.
-pub(super) fn all(read: &ReadTransaction) -> Result<HashMap<String, OpenLane>, Fault> {
+pub(super) fn all(read: &ReadTransaction) -> Result<HashMap<String, OpenLane>, FileFault> {
     let mut lanes = HashMap::new();
     for row in read.open_table(LANES)?.iter()? {
         let (id, lane) = row?;

@@ -32,7 +32,7 @@ mod versioned_table;
 pub use file::EmbeddedFile;
 pub use open_error::OpenError;
 
-pub(crate) use fault::Fault;
+pub(crate) use fault::FileFault;
 pub use publisher::{Publisher, StoredEvent};
 pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
 
@@ -143,7 +143,7 @@ impl Store for EmbeddedStore {
         let publisher = self.file.publisher();
         let (publishes, readers) = (publisher.is_some(), publisher.clone());
         let work = move |tables: &mut Tables<'_>| {
-            turns::commit(tables, (&sessions, publisher.as_deref()), &asked, encoded.as_ref())
+            turns::commit(tables, &sessions, publisher.as_deref(), &asked, encoded.as_ref())
         };
         let then = move |left: &turns::CommitResult| {
             if let Some(readers) = readers {

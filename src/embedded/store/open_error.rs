@@ -1,6 +1,7 @@
 //! Errors of opening the file.
 
 use super::tables::LAYOUT;
+use base::error::SharedError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -11,12 +12,12 @@ pub enum OpenError {
     #[error("{0} is open in another process, probably a running `turnwheel dev`; stop it, or set another `data_dir`")]
     InUse(PathBuf),
     /// The folder of the file cannot be created.
-    #[error("the folder of {path} cannot be created: {problem}; make it writable, or set another `data_dir`")]
+    #[error("the folder of {path} cannot be created: {source}; make it writable, or set another `data_dir`")]
     Folder {
         /// The path of the file.
         path: PathBuf,
         /// The error of the operating system.
-        problem: std::io::Error,
+        source: std::io::Error,
     },
     /// The tables of the file have another layout.
     #[error(
@@ -30,11 +31,11 @@ pub enum OpenError {
         found: u64,
     },
     /// The file is no database, or it cannot be read or written.
-    #[error("{path} cannot be opened: {problem}; restore it from a backup, or set another `data_dir`")]
+    #[error("{path} cannot be opened: {source}; restore it from a backup, or set another `data_dir`")]
     Unusable {
         /// The path of the file.
         path: PathBuf,
-        /// The error of the storage.
-        problem: String,
+        /// The error of the storage or the operating system.
+        source: SharedError,
     },
 }

@@ -1,6 +1,6 @@
 //! Rows that all operations of one commit share: indexes that are read when the file is opened, and marks for expiry.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::tables::Tables;
 use redb::ReadableTable;
 use std::mem::take;
@@ -50,7 +50,7 @@ impl PendingRows {
 }
 
 /// Writes the rows of the entries that the operations have added.
-pub(super) fn write(tables: &mut Tables<'_>) -> Result<(), Fault> {
+pub(super) fn write(tables: &mut Tables<'_>) -> Result<(), FileFault> {
     let PendingRows { latest, counters, job_ids, events, turns } = take(&mut tables.pending_rows);
     for (name, value) in counters {
         tables.meta.insert(name, value)?;

@@ -1,6 +1,6 @@
 //! Reads that no write needs.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::sessions::{IDLE_FLAG, is_idle};
 use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
 use super::{history, lanes};
@@ -29,7 +29,7 @@ pub(super) fn tokens_of_day(
     read: &ReadTransaction,
     day: &str,
     agent_ids: &[String],
-) -> Result<HashMap<String, u64>, Fault> {
+) -> Result<HashMap<String, u64>, FileFault> {
     let table = read.open_table(AGENT_DAYS)?;
     let mut used = HashMap::new();
     for agent_id in agent_ids {
@@ -41,7 +41,7 @@ pub(super) fn tokens_of_day(
 }
 
 /// Reads one session with its history.
-pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, Fault> {
+pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session>, FileFault> {
     let Some(mut session) = head(&read.open_table(SESSIONS)?, id)? else { return Ok(None) };
     if let Some(lane) = lanes::one(read, id)? {
         lane.apply_to(&mut session);
@@ -53,7 +53,7 @@ pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session
 type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, u64, &'static [u8])>;
 
 /// Reads a session as its last commit wrote it, without its history.
-pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fault> {
+pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, FileFault> {
     match table.get(id)? {
         Some(value) => decode(|| session_name(id), value.value().3).map(Some),
         None => Ok(None),
@@ -61,7 +61,7 @@ pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fa
 }
 
 /// Lists sessions, the last changed first. Decodes only the sessions that it returns or has to filter.
-pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, Fault> {
+pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, FileFault> {
     let (table, mut lanes) = (read.open_table(SESSIONS)?, lanes::all(read)?);
     let mut order = Vec::new();
     for row in table.iter()? {
@@ -94,7 +94,7 @@ pub(super) fn idle_sessions(
     read: &ReadTransaction,
     before: Timestamp,
     limit: usize,
-) -> Result<Vec<IdleSession>, Fault> {
+) -> Result<Vec<IdleSession>, FileFault> {
     let (lanes, sessions, mut idle) = (lanes::all(read)?, read.open_table(SESSIONS)?, Vec::new());
     for row in sessions.iter()? {
         let (id, value) = row?;
@@ -113,7 +113,7 @@ pub(super) fn idle_sessions(
 }
 
 /// Reads all steps of a turn, ordered by key.
-pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result<Vec<StepRecord>, Fault> {
+pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result<Vec<StepRecord>, FileFault> {
     let (table, turns) = (read.open_table(STEPS)?, read.open_table(TURNS)?);
     let name = |key: &str| format!("step `{key}` of {}", turn_name(session, turn));
     let mut steps = BTreeMap::new();
@@ -134,7 +134,7 @@ pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result
 }
 
 /// Implements [`Store::turns`](storage::store::Store::turns).
-pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, Fault> {
+pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, FileFault> {
     let table = read.open_table(TURNS)?;
     let mut order = Vec::new();
     for row in table.range((session, "")..)? {
@@ -158,7 +158,7 @@ pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Resu
 }
 
 /// Reads one turn.
-pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<Option<TurnRecord>, Fault> {
+pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<Option<TurnRecord>, FileFault> {
     match read.open_table(TURNS)?.get((session, turn))? {
         Some(value) => decode(|| turn_name(session, turn), value.value().1).map(Some),
         None => Ok(None),
@@ -166,7 +166,7 @@ pub(super) fn turn(read: &ReadTransaction, session: &str, turn: &str) -> Result<
 }
 
 /// Reads the timers that are due at `until` or earlier, earliest first.
-pub(super) fn due_timers(read: &ReadTransaction, until: Timestamp, limit: usize) -> Result<Vec<DueTimer>, Fault> {
+pub(super) fn due_timers(read: &ReadTransaction, until: Timestamp, limit: usize) -> Result<Vec<DueTimer>, FileFault> {
     let sessions = read.open_table(SESSIONS)?;
     let mut due = Vec::new();
     for row in read.open_table(TIMERS)?.range(..(until.as_millis().saturating_add(1), "", ""))? {

@@ -1,6 +1,6 @@
 //! Records of workflow runs.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::sessions;
 use super::tables::{RUN_ENDS, RUN_TIMES, RUNS, Tables, decode, encode};
 use redb::{ReadTransaction, ReadableTable};
@@ -15,7 +15,7 @@ fn name(run_id: &str) -> String {
 }
 
 /// Inserts a run. Returns false when it exists.
-pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, Fault> {
+pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, FileFault> {
     if tables.runs.get(run.run_id.as_str())?.is_some() {
         return Ok(false);
     }
@@ -23,7 +23,7 @@ pub(super) fn put(tables: &mut Tables<'_>, run: &RunRecord) -> Result<bool, Faul
 }
 
 /// Writes a run, unless a later epoch wrote the stored record.
-pub(super) fn update(tables: &mut Tables<'_>, run: &RunRecord, epoch: u64) -> Result<(), Fault> {
+pub(super) fn update(tables: &mut Tables<'_>, run: &RunRecord, epoch: u64) -> Result<(), FileFault> {
     let bytes = encode("the run", run)?;
     let id = run.run_id.as_str();
     let before = match tables.runs.get(id)? {
@@ -42,7 +42,7 @@ pub(super) fn update(tables: &mut Tables<'_>, run: &RunRecord, epoch: u64) -> Re
     Ok(())
 }
 
-fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), Fault> {
+fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), FileFault> {
     let id = run.run_id.as_str();
     tables.run_times.remove((run.created_at.as_millis(), id))?;
     if let Some(ended_at) = run.ended_at {
@@ -52,7 +52,7 @@ fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), Fault> {
 }
 
 /// Reads one run.
-pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunRecord>, Fault> {
+pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunRecord>, FileFault> {
     match read.open_table(RUNS)?.get(run_id)? {
         Some(found) => decode(|| name(run_id), found.value().1).map(Some),
         None => Ok(None),
@@ -60,7 +60,7 @@ pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunReco
 }
 
 /// Implements [`Store::runs`](storage::store::Store::runs).
-pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, Fault> {
+pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, FileFault> {
     let mut found = Vec::new();
     let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
     for row in by_time.iter()?.rev() {
@@ -82,7 +82,7 @@ fn fits(query: &RunQuery, run: &RunRecord) -> bool {
 }
 
 /// Deletes a batch of runs that ended before `before`. Returns true when there may be more.
-pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, Fault> {
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, FileFault> {
     let mut old = Vec::new();
     for row in tables.run_ends.range(..(before.as_millis(), ""))?.take(PRUNE_BATCH) {
         let (key, _) = row?;

@@ -1,7 +1,7 @@
 //! Sessions in the file. Those with an open lane are in memory, too. So a turn reads its session from the file at most
 //! once, and the search for abandoned lanes reads no file.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::history::{self, FIRST_ENTRY, HistoryRange};
 use super::tables::{SESSIONS, Tables, decode, encode};
 use super::{EmbeddedFile, lanes, queries};
@@ -39,7 +39,7 @@ impl Sessions {
     /// Loads the lanes that the last process left open. Its leases ended with it, so the next delivery acquires such a
     /// lane immediately. All waiting jobs are delivered again anyway, so the lanes count as released now and not as
     /// abandoned.
-    pub(super) fn load(file: &EmbeddedFile) -> Result<Self, Fault> {
+    pub(super) fn load(file: &EmbeddedFile) -> Result<Self, FileFault> {
         let open = file.read(|read| {
             let (sessions, mut open) = (read.open_table(SESSIONS)?, HashMap::new());
             for (id, lane) in lanes::all(read)? {
@@ -60,7 +60,7 @@ impl Sessions {
 
     /// Returns a session as the previous operation left it. Uses `left` instead of decoding the row if it is the state
     /// after the last commit.
-    fn get_or(&self, tables: &Tables<'_>, id: &str, left: Option<Session>) -> Result<Option<Session>, Fault> {
+    fn get_or(&self, tables: &Tables<'_>, id: &str, left: Option<Session>) -> Result<Option<Session>, FileFault> {
         if let Some(session) = self.open().get(id) {
             return Ok(Some(session.clone()));
         }
@@ -77,7 +77,7 @@ impl Sessions {
     }
 
     /// Returns a session as the previous operation left it.
-    pub(super) fn get(&self, tables: &Tables<'_>, id: &str) -> Result<Option<Session>, Fault> {
+    pub(super) fn get(&self, tables: &Tables<'_>, id: &str) -> Result<Option<Session>, FileFault> {
         self.get_or(tables, id, None)
     }
 
@@ -87,8 +87,9 @@ impl Sessions {
         &self,
         tables: &mut Tables<'_>,
         session: Session,
-        (first, bytes): (u64, &[u8]),
-    ) -> Result<(), Fault> {
+        first: u64,
+        bytes: &[u8],
+    ) -> Result<(), FileFault> {
         let (id, open) = (session.session_id.as_str(), lane::is_open(&session));
         let flags = if is_idle(&session) { IDLE_FLAG } else { 0 };
         tables.sessions.insert(id, (session.updated_at.as_millis(), flags, first, bytes))?;
@@ -102,7 +103,7 @@ impl Sessions {
     }
 
     /// Writes the open lane of a session that is in the file.
-    pub(super) fn put_lane(&self, tables: &mut Tables<'_>, session: Session) -> Result<(), Fault> {
+    pub(super) fn put_lane(&self, tables: &mut Tables<'_>, session: Session) -> Result<(), FileFault> {
         lanes::put(tables, &session)?;
         self.open().insert(session.session_id.clone(), session);
         Ok(())
@@ -115,7 +116,7 @@ impl Sessions {
         tables: &mut Tables<'_>,
         id: &str,
         change: impl FnOnce(&mut Session) -> bool,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, FileFault> {
         let Some(mut session) = self.get(tables, id)? else { return Ok(false) };
         let changed = change(&mut session);
         if changed {
@@ -131,7 +132,7 @@ impl Sessions {
         tables: &mut Tables<'_>,
         request: &Acquire,
         left: Option<Session>,
-    ) -> Result<Acquired, Fault> {
+    ) -> Result<Acquired, FileFault> {
         let (now, id) = (tables.clock.now(), request.session_id.as_str());
         // A rewind writes the whole session, and a cached session may lack its outbox.
         let left = left.filter(|_| request.rewind.is_none());
@@ -151,7 +152,7 @@ impl Sessions {
         if new || request.rewind.is_some() {
             let bytes = encode("the session", &session)?;
             let first = tables.sessions.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
-            self.put(tables, session, (first, &bytes))?;
+            self.put(tables, session, first, &bytes)?;
         } else {
             self.put_lane(tables, session)?;
         }
@@ -163,14 +164,16 @@ impl Sessions {
     pub(super) fn append_history(
         &self,
         tables: &mut Tables<'_>,
-        (id, epoch): (&str, u64),
-        change: (&[Vec<u8>], usize),
-    ) -> Result<u64, Fault> {
+        id: &str,
+        epoch: u64,
+        added: &[Vec<u8>],
+        drop: usize,
+    ) -> Result<u64, FileFault> {
         let before = match self.committed.get(id) {
             Some(mark) => mark.said,
             None => HistoryRange::from_file(tables, id)?,
         };
-        let said = history::append(tables, id, &before, change)?;
+        let said = history::append(tables, id, &before, added, drop)?;
         let first = said.first();
         self.committed.insert(id.to_owned(), LastCommit { epoch, said });
         Ok(first)
@@ -187,7 +190,7 @@ impl Sessions {
 }
 
 /// Returns the mark of the recorded turn under this job id, if the session may have dropped the job from `recent_jobs`.
-fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Option<TurnMark>, Fault> {
+fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Option<TurnMark>, FileFault> {
     if !session.forgets_jobs() {
         return Ok(None);
     }
@@ -199,7 +202,7 @@ fn earlier(tables: &Tables<'_>, session: &Session, job_id: &str) -> Result<Optio
 }
 
 /// Removes the session of a deleted run, unless its lane has work or a lease.
-pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), Fault> {
+pub(super) fn forget_lane(tables: &mut Tables<'_>, run_id: &str) -> Result<(), FileFault> {
     let ended = match tables.sessions.get(run_id)? {
         Some(row) if tables.lanes.get(run_id)?.is_none() => {
             let lane: Session = decode(|| queries::session_name(run_id), row.value().3)?;

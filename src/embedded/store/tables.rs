@@ -4,9 +4,10 @@
 //! is read only when the file is opened, or when it expires, shares one row for all operations of a commit
 //! ([`super::pending_rows`]).
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::pending_rows::PendingRows;
 use base::clock::Clock;
+use base::error::SharedError;
 use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -91,7 +92,7 @@ macro_rules! tables {
 
         impl<'t> Tables<'t> {
             /// Opens all tables and creates missing ones.
-            pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, Fault> {
+            pub(crate) fn open(transaction: &'t WriteTransaction, clock: &Clock) -> Result<Self, FileFault> {
                 let (clock, pending_rows) = (clock.clone(), PendingRows::default());
                 Ok(Self { $($name: transaction.open_table($definition)?,)* clock, pending_rows })
             }
@@ -133,7 +134,7 @@ pub(crate) const LAYOUT: u64 = 2;
 const LAYOUT_NAME: &str = "layout";
 
 /// Returns the layout of the file. A new file gets the current layout.
-pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
+pub(crate) fn layout(database: &redb::Database) -> Result<u64, FileFault> {
     let transaction = database.begin_write()?;
     let layout = {
         let mut meta = transaction.open_table(META)?;
@@ -148,7 +149,7 @@ pub(crate) fn layout(database: &redb::Database) -> Result<u64, Fault> {
 }
 
 /// Creates missing tables, so that readers find every table. Ends the leaderships of the last process.
-pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
+pub(crate) fn prepare(database: &redb::Database) -> Result<(), FileFault> {
     let transaction = database.begin_write()?;
     Tables::open(&transaction, &Clock::system())?.leaders.retain(|_, _| false)?;
     Ok(transaction.commit()?)
@@ -159,20 +160,24 @@ pub(crate) fn prepare(database: &redb::Database) -> Result<(), Fault> {
 const MAX_DEPTH: usize = 120;
 
 /// Encodes a document. Fails with `Refused` when it is nested too deeply. `what` names it in the error.
-pub fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, Fault> {
-    let bytes = serde_json::to_vec(document).map_err(|error| Fault::Refused(format!("{what}: {error}")))?;
+pub fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, FileFault> {
+    let bytes = serde_json::to_vec(document)
+        .map_err(|error| FileFault::Refused(SharedError::explained(format!("{what}: {error}"), error)))?;
     match depth(&bytes) {
-        deep if deep > MAX_DEPTH => Err(Fault::Refused(format!(
-            "{what} is nested {deep} levels deep, and at most {MAX_DEPTH} levels can be stored; \
-             flatten the data of the action or channel"
-        ))),
+        deep if deep > MAX_DEPTH => {
+            let problem = format!(
+                "{what} is nested {deep} levels deep, and at most {MAX_DEPTH} levels can be stored; \
+                 flatten the data of the action or channel"
+            );
+            Err(FileFault::Refused(problem.into()))
+        }
         _ => Ok(bytes),
     }
 }
 
 /// Decodes a document. `what` names it in the error.
-pub fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(bytes).map_err(|error| Fault::Damaged { what: what(), problem: error.to_string() })
+pub fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, FileFault> {
+    serde_json::from_slice(bytes).map_err(|error| FileFault::Damaged { what: what(), source: error.into() })
 }
 
 /// Returns the depth of nesting. Up to [`MAX_DEPTH`] it may return a larger number than the true one.
@@ -209,6 +214,6 @@ mod tests {
         let nested = |levels: usize| (0..levels).fold(json!("]]}} \\\""), |inner, _| json!([inner]));
         let bytes = encode("a document", &nested(MAX_DEPTH)).unwrap();
         assert_eq!(decode::<Value>(String::new, &bytes).unwrap(), nested(MAX_DEPTH));
-        assert!(matches!(encode("a document", &nested(MAX_DEPTH + 1)), Err(Fault::Refused(_))));
+        assert!(matches!(encode("a document", &nested(MAX_DEPTH + 1)), Err(FileFault::Refused(_))));
     }
 }

@@ -1,6 +1,6 @@
 //! Recording steps, committing turns, and deleting expired turns.
 
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::publisher::{Publisher, StoredEvent};
 use super::queries::turn_name;
 use super::runs;
@@ -25,10 +25,9 @@ pub(super) fn record(
     sessions: &Sessions,
     request: &Record,
     steps: &[Vec<u8>],
-) -> Result<Vec<Recorded>, Fault> {
+) -> Result<Vec<Recorded>, FileFault> {
     let now = tables.clock.now();
-    let turn = (request.session_id.as_str(), request.turn_id.as_str());
-    let recorded = record_steps(tables, turn, &request.steps, steps, now)?;
+    let recorded = record_steps(tables, &request.session_id, &request.turn_id, &request.steps, steps, now)?;
     if let Some(status) = request.status {
         sessions.change(tables, &request.session_id, |session| {
             let held = session.epoch == request.epoch && session.lease.is_some();
@@ -43,27 +42,28 @@ pub(super) fn record(
 }
 
 /// Encodes steps for the file.
-pub(super) fn encode_steps(steps: &[Arc<StepRecord>]) -> Result<Vec<Vec<u8>>, Fault> {
+pub(super) fn encode_steps(steps: &[Arc<StepRecord>]) -> Result<Vec<Vec<u8>>, FileFault> {
     steps.iter().map(|step| encode("a step's output", step)).collect()
 }
 
 /// Records the steps that have no record yet.
 fn record_steps(
     tables: &mut Tables<'_>,
-    turn: (&str, &str),
+    session_id: &str,
+    turn_id: &str,
     steps: &[Arc<StepRecord>],
     encoded: &[Vec<u8>],
     now: Timestamp,
-) -> Result<Vec<Recorded>, Fault> {
-    if !steps.is_empty() && !has_steps(tables, turn)? {
+) -> Result<Vec<Recorded>, FileFault> {
+    if !steps.is_empty() && !has_steps(tables, session_id, turn_id)? {
         // So that a turn that never commits expires, too.
-        tables.pending_rows.turn(now, turn.0, turn.1);
+        tables.pending_rows.turn(now, session_id, turn_id);
     }
-    let committed = tables.turns.get(turn)?.map(|row| owned(&row.value().2)).unwrap_or_default();
+    let committed = tables.turns.get((session_id, turn_id))?.map(|row| owned(&row.value().2)).unwrap_or_default();
     let mut recorded = Vec::with_capacity(steps.len());
     for (step, bytes) in steps.iter().zip(encoded) {
-        let key = (turn.0, turn.1, step.key.as_str());
-        let name = || format!("step `{}` of {}", step.key, turn_name(turn.0, turn.1));
+        let key = (session_id, turn_id, step.key.as_str());
+        let name = || format!("step `{}` of {}", step.key, turn_name(session_id, turn_id));
         let existing = match (committed.iter().find(|(key, _)| *key == step.key), tables.steps.get(key)?) {
             (Some((_, found)), _) => Some(decode(name, found)?),
             (None, Some(found)) => Some(decode(name, found.value())?),
@@ -84,7 +84,7 @@ fn owned(steps: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
     steps.iter().map(|(key, step)| ((*key).to_owned(), step.to_vec())).collect()
 }
 
-fn has_steps(tables: &Tables<'_>, (session, turn): (&str, &str)) -> Result<bool, Fault> {
+fn has_steps(tables: &Tables<'_>, session: &str, turn: &str) -> Result<bool, FileFault> {
     match tables.steps.range((session, turn, "")..)?.next() {
         Some(row) => {
             let (key, _) = row?;
@@ -104,7 +104,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    pub(super) fn from_change(change: &Change) -> Result<Self, Fault> {
+    pub(super) fn from_change(change: &Change) -> Result<Self, FileFault> {
         Ok(Self {
             steps: encode_steps(&change.steps)?,
             turn: encode("the turn's record", &change.turn)?,
@@ -126,10 +126,11 @@ pub(super) struct CommitResult {
 /// the queue is in the same file, the commit publishes the outbox itself, and the stored outbox is empty.
 pub(super) fn commit(
     tables: &mut Tables<'_>,
-    (sessions, publisher): (&Sessions, Option<&dyn Publisher>),
+    sessions: &Sessions,
+    publisher: Option<&dyn Publisher>,
     request: &Commit,
     encoded: Option<&Encoded>,
-) -> Result<CommitResult, Fault> {
+) -> Result<CommitResult, FileFault> {
     let now = tables.clock.now();
     let id = request.session_id.as_str();
     let holds = |session: &Session| session.epoch == request.epoch && session.lease.is_some();
@@ -158,8 +159,8 @@ pub(super) fn commit(
         (Some(change), Some(encoded)) => (encoded.history.as_slice(), change.history_drop),
         _ => (&[][..], 0),
     };
-    let first = sessions.append_history(tables, (id, request.epoch), (said, dropped))?;
-    sessions.put(tables, session, (first, &bytes))?;
+    let first = sessions.append_history(tables, id, request.epoch, said, dropped)?;
+    sessions.put(tables, session, first, &bytes)?;
     let published = match (publisher, &request.change) {
         (Some(publisher), Some(change)) => publisher.emit(tables, &change.outbox)?,
         _ => Vec::new(),
@@ -167,7 +168,7 @@ pub(super) fn commit(
     Ok(CommitResult { committed, now, published })
 }
 
-fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), Fault> {
+fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &Encoded) -> Result<(), FileFault> {
     let key = (id, change.turn.turn_id.as_str());
     // Replaces the records of a worker that has lost its lease.
     let steps: Vec<(&str, &[u8])> =
@@ -178,7 +179,7 @@ fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &En
     change.days.iter().try_for_each(|used| add_to_day(tables, used))
 }
 
-fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), Fault> {
+fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), FileFault> {
     let key = (used.day.as_str(), used.agent_id.as_str());
     let before = tables.agent_days.get(key)?.map_or(0, |tokens| tokens.value());
     tables.agent_days.insert(key, before.saturating_add(used.tokens))?;
@@ -186,13 +187,13 @@ fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), Fault> {
 }
 
 /// Deletes the daily token counters that are older than [`DAYS_KEPT`].
-pub(super) fn prune_days(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), Fault> {
+pub(super) fn prune_days(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), FileFault> {
     let first = now.minus(DAYS_KEPT).day();
     tables.agent_days.retain_in(..(first.as_str(), ""), |_, _| false)?;
     Ok(())
 }
 
-fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) -> Result<(), Fault> {
+fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) -> Result<(), FileFault> {
     let id = session.session_id.as_str();
     let due = |timer: &Timer| timer.due_at.as_millis();
     for timer in before {
@@ -205,7 +206,7 @@ fn write_timers(tables: &mut Tables<'_>, before: &[Timer], session: &Session) ->
 }
 
 /// Deletes a batch of turns that were last changed before `before`. Returns how many, and whether there may be more.
-pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), Fault> {
+pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, bool), FileFault> {
     let before = before.as_millis();
     let mut old = Vec::new();
     let (mut marks, mut more) = (Vec::new(), false);
@@ -229,7 +230,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, 
             // The turn was committed after this mark, so it has a later mark.
             continue;
         }
-        remove_steps(tables, key)?;
+        remove_steps(tables, session, turn)?;
         if tables.turns.remove(key)?.is_some() {
             pruned += 1;
         }
@@ -237,7 +238,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, 
     Ok((pruned, more))
 }
 
-fn remove_steps(tables: &mut Tables<'_>, (session, turn): (&str, &str)) -> Result<(), Fault> {
+fn remove_steps(tables: &mut Tables<'_>, session: &str, turn: &str) -> Result<(), FileFault> {
     let mut keys = Vec::new();
     for row in tables.steps.range((session, turn, "")..)? {
         let (key, _) = row?;

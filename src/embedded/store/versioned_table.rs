@@ -2,7 +2,7 @@
 
 use super::EmbeddedFile;
 use super::catalog::lock;
-use super::fault::Fault;
+use super::fault::FileFault;
 use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
@@ -61,7 +61,7 @@ impl<T> Default for VersionedTable<T> {
 
 impl<T: HasVersionTables> VersionedTable<T> {
     /// Returns the current version.
-    pub(super) fn current(&self, file: &EmbeddedFile, id: &str) -> Result<Option<Arc<T>>, Fault> {
+    pub(super) fn current(&self, file: &EmbeddedFile, id: &str) -> Result<Option<Arc<T>>, FileFault> {
         if let Some(known) = lock(&self.current).get(id) {
             return Ok(Some(Arc::clone(known)));
         }
@@ -74,7 +74,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     }
 
     /// Returns the version with this hash.
-    pub(super) fn version(&self, file: &EmbeddedFile, id: &str, hash: &str) -> Result<Option<Arc<T>>, Fault> {
+    pub(super) fn version(&self, file: &EmbeddedFile, id: &str, hash: &str) -> Result<Option<Arc<T>>, FileFault> {
         let key = (id.to_owned(), hash.to_owned());
         if let Some(known) = lock(&self.versions).get(&key) {
             return Ok(Some(Arc::clone(known)));
@@ -90,7 +90,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {
             let rows = read.open_table(T::TABLE)?;
-            let ids: Result<Vec<_>, Fault> = rows.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect();
+            let ids: Result<Vec<_>, FileFault> = rows.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect();
             ids
         })?;
         let mut listed = Listed::default();
@@ -103,7 +103,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     }
 
     /// Makes a version the current one. Returns false when it already was. Durable on return.
-    pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, Fault> {
+    pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, FileFault> {
         let (table, record) = (Arc::clone(self), Arc::new(record));
         let now_current = Arc::clone(&record);
         let work = move |tables: &mut Tables<'_>| put(tables, record.as_ref());
@@ -117,7 +117,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     }
 
     /// Stores a version without making it the current one. Durable on return.
-    pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), Fault> {
+    pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), FileFault> {
         let bytes = encode(T::WHAT, &record.fields())?;
         let (id, hash) = (record.id().to_owned(), record.hash().to_owned());
         let work = move |tables: &mut Tables<'_>| {
@@ -128,7 +128,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     }
 }
 
-fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, Fault> {
+fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, FileFault> {
     let (current, versions) = T::tables(tables);
     // A definition that cannot be decoded is replaced, even by one with the same hash.
     let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
@@ -141,6 +141,6 @@ fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool,
     Ok(true)
 }
 
-fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, Fault> {
-    T::from_version(decode(|| T::named(id), bytes)?).map_err(|problem| Fault::Damaged { what: T::named(id), problem })
+fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {
+    T::from_version(decode(|| T::named(id), bytes)?).map_err(|source| FileFault::Damaged { what: T::named(id), source })
 }

@@ -140,7 +140,7 @@ where
 }
 
 /// The JSON Schema of a params type. Nested types are inlined, except in a type that contains itself.
-pub fn schema_of<P: JsonSchema>() -> Value {
+pub(crate) fn schema_of<P: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;
         settings.inline_subschemas = true;

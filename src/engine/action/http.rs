@@ -4,7 +4,7 @@ use super::ActionResult;
 use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
 use base::config::mask::MASK;
 use base::http_client::private::{BadEntry, Guard, GuardedResolver};
-use base::http_client::retry::{Fault, Policy, retry, with_timeout};
+use base::http_client::retry::{HttpFault, Policy, retry, with_timeout};
 use base::http_client::{self, bounded, key_header, read_bounded};
 use base::telemetry::trace_context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -65,7 +65,7 @@ pub enum HttpCallerError {
     AllowPrivate(#[from] BadEntry),
     /// The HTTP client could not start, for example because the machine has no root certificates.
     #[error("the HTTP client for skills and tools cannot start: {0}")]
-    Client(String),
+    Client(#[source] HttpFault),
 }
 
 /// Makes the HTTP calls of skills, tools and handoffs. Cheap to clone.
@@ -95,7 +95,7 @@ impl HttpCaller {
             .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
             .redirect(redirects(Arc::clone(&guard)))
             .build()
-            .map_err(|error| HttpCallerError::Client(Fault::from(error).problem))?;
+            .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))?;
         Ok(Self { client, guard, secrets })
     }
 
@@ -140,7 +140,7 @@ impl HttpCaller {
         ActionResult { attempts, ..result }
     }
 
-    async fn attempt(&self, prepared: &PreparedRequest) -> Result<ActionResult, Fault> {
+    async fn attempt(&self, prepared: &PreparedRequest) -> Result<ActionResult, HttpFault> {
         let mut request =
             self.client.request(prepared.method.clone(), prepared.url.clone()).headers(prepared.headers.clone());
         if let Some(body) = &prepared.body {
@@ -153,12 +153,12 @@ impl HttpCaller {
             let (bytes, cut) = read_bounded(&mut response, MAX_REFUSAL).await.unwrap_or_default();
             let message = self.refusal(http_client::decode(&headers, bytes).await, cut);
             let transient = status.as_u16() == 429 || status.is_server_error();
-            return Err(Fault::status(status, &headers, transient, &message));
+            return Err(HttpFault::status(status, &headers, transient, &message));
         }
         let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
         if cut {
             let problem = format!("the answer is larger than {} MiB and was not read", MAX_ANSWER >> 20);
-            return Err(Fault { status: Some(status.as_u16()), ..Fault::permanent(problem) });
+            return Err(HttpFault { status: Some(status.as_u16()), ..HttpFault::permanent(problem) });
         }
         let text = http_client::decode(&headers, bytes).await;
         // Null means no content, as it does when it is read back from the journal. JSON that no store accepts stays

@@ -15,7 +15,7 @@ pub enum Operation {
 
 impl Operation {
     /// The operation that an action names; `None` if it names none.
-    pub fn from_action(action: &Action) -> Option<Self> {
+    pub(crate) fn from_action(action: &Action) -> Option<Self> {
         if action.kind != ActionKind::System {
             return None;
         }

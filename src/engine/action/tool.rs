@@ -64,7 +64,7 @@ impl Tools {
 }
 
 /// The tools of the agent as they are described to a model.
-pub fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
+pub(crate) fn specs(agent: &AgentConfig, functions: &Tools) -> Vec<ToolSpec> {
     let specs = agent.tools.iter().map(|tool| {
         let function = functions.params(&tool.id).filter(|_| tool.http.is_none() && tool.builtin.is_none());
         let (description, params) = described(&tool.description, &tool.params, function);

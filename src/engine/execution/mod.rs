@@ -13,19 +13,21 @@ use crate::action::tool::Tools;
 use crate::budget::Budgets;
 use crate::execution::prompt_view::PlanTextCache;
 use crate::execution::stored::StoredDefinitions;
-use crate::journal::JournalError;
+use crate::journal::{Guard, JournalError, LeasedTurn};
 use crate::knowledge::Library;
 use crate::model::{ModelError, Models};
 use crate::prompt::Prompts;
 use crate::workflow::Flows;
 use base::clock::Clock;
 use base::config::WorkflowLimits;
+use base::error::SharedError;
 use base::http_client::bounded;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{Queue, QueueError};
 use storage::store::{Store, StoreError};
 use thiserror::Error;
+use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// Limit in bytes on [`CancelReason::detail`], which is stored in the session document.
@@ -68,9 +70,10 @@ pub struct Services {
 }
 
 impl Services {
-    /// The store and the clock with which journals are opened.
-    pub(crate) fn store_and_clock(&self) -> (Arc<dyn Store>, Clock) {
-        (Arc::clone(&self.store), self.clock.clone())
+    /// The turn `turn_id` of a lane that is held under the epoch of `session`, for its journal.
+    pub(crate) fn leased_turn<'t>(&self, session: &'t Session, turn_id: &'t str, guard: Guard) -> LeasedTurn<'t> {
+        let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
+        LeasedTurn { store, clock, session_id: &session.session_id, turn_id, epoch: session.epoch, guard }
     }
 }
 
@@ -88,22 +91,22 @@ pub struct TurnId {
 pub enum TurnError {
     /// The queue or the store is unreachable. The turn is repeated later, and the attempt does not count.
     #[error("{0}")]
-    Infrastructure(String),
+    Infrastructure(#[source] SharedError),
     /// The turn must publish a job to another session's lane, and that lane is full. The turn is repeated later, and
     /// the attempt does not count.
     #[error("{0}")]
-    NoRoom(String),
+    NoRoom(#[source] SharedError),
     /// The journal does not match the code that replays it. Another attempt would fail in the same way.
     #[error("{0}")]
-    Replay(String),
+    Replay(#[source] SharedError),
     /// Another worker, which also believed that it held the lease, recorded a different step first. The turn is
     /// repeated and replays that worker's steps.
     #[error("{0}")]
-    Overtaken(String),
+    Overtaken(#[source] SharedError),
     /// The store refuses or cannot read data of this turn, or the queue refuses an event of it. The turn is repeated,
     /// and the attempt counts.
     #[error("{0}")]
-    Failed(String),
+    Failed(#[source] SharedError),
     /// Another worker has taken over the lane. This worker must not publish or write anything else for the turn.
     #[error("the lane was taken over")]
     Lost,
@@ -128,7 +131,7 @@ impl CancelReason {
     }
 
     /// Reason for a model call that failed: `token_budget` if a budget is spent, else `model_unavailable`.
-    pub fn from_model_error(error: &ModelError) -> Self {
+    pub(crate) fn from_model_error(error: &ModelError) -> Self {
         let word = if matches!(error, ModelError::Spent { .. }) { TOKEN_BUDGET } else { "model_unavailable" };
         Self::new(word, error.to_string())
     }
@@ -150,10 +153,10 @@ impl From<JournalError> for TurnError {
         match error {
             JournalError::Store(error) => error.into(),
             JournalError::Lost => Self::Lost,
-            JournalError::Halted => Self::Infrastructure(error.to_string()),
+            JournalError::Halted => Self::Infrastructure(error.into()),
             JournalError::Cancelled => Self::Cancelled,
-            JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.to_string()),
-            JournalError::Overtaken { .. } => Self::Overtaken(error.to_string()),
+            JournalError::Mismatch { .. } | JournalError::Unreadable { .. } => Self::Replay(error.into()),
+            JournalError::Overtaken { .. } => Self::Overtaken(error.into()),
         }
     }
 }
@@ -161,8 +164,8 @@ impl From<JournalError> for TurnError {
 impl From<StoreError> for TurnError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
-            StoreError::Damaged { .. } | StoreError::Refused(_) => Self::Failed(error.to_string()),
+            StoreError::Unavailable(_) => Self::Infrastructure(error.into()),
+            StoreError::Damaged { .. } | StoreError::Refused(_) => Self::Failed(error.into()),
         }
     }
 }
@@ -170,8 +173,8 @@ impl From<StoreError> for TurnError {
 impl From<QueueError> for TurnError {
     fn from(error: QueueError) -> Self {
         match error {
-            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
-            QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Failed(error.to_string()),
+            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.into()),
+            QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Failed(error.into()),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) async fn read_back<T>(
     let mut stream = opened.map_err(late)??;
     let mut found = Vec::new();
     loop {
-        let ended = || QueueError::Unavailable("the stream of events ended before the expected mark".into());
+        let ended = || QueueError::unavailable("the stream of events ended before the expected mark");
         let event = tokio::time::timeout(EVENT_TIMEOUT, stream.next()).await.map_err(late)?.ok_or_else(ended)??;
         match Event::decode(event.event_type, &event.payload) {
             Ok(Event::Step(step)) if step == *mark => return Ok(found),

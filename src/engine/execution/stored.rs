@@ -3,6 +3,7 @@
 
 use crate::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use async_trait::async_trait;
+use base::error::SharedError;
 use definitions::agent::{AgentRecord, load};
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
@@ -112,33 +113,34 @@ impl StoredDefinitions {
 }
 
 /// Converts a store error. An unreadable definition fails the run, because waiting does not make it readable.
-fn resolve_error(error: &StoreError) -> ResolveError {
+fn resolve_error(error: StoreError) -> ResolveError {
     match error {
         StoreError::Damaged { .. } => {
-            ResolveError::Unfit(format!("{error}; apply it again, or run the version of Turnwheel that wrote it"))
+            let problem = format!("{error}; apply it again, or run the version of Turnwheel that wrote it");
+            ResolveError::Unfit(SharedError::explained(problem, error))
         }
-        StoreError::Unavailable(_) | StoreError::Refused(_) => ResolveError::Unavailable(error.to_string()),
+        StoreError::Unavailable(_) | StoreError::Refused(_) => ResolveError::Unavailable(error.into()),
     }
 }
 
 #[async_trait]
 impl Definitions for StoredDefinitions {
     async fn workflow(&self, id: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
-        workflow(self.store.as_ref(), id).await.map_err(|error| resolve_error(&error))
+        workflow(self.store.as_ref(), id).await.map_err(resolve_error)
     }
 
     async fn workflow_version(&self, id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
-        let kept = self.store.workflow_version(id, hash).await.map_err(|error| resolve_error(&error))?;
+        let kept = self.store.workflow_version(id, hash).await.map_err(resolve_error)?;
         Ok(kept.or_else(|| WORKFLOWS.get(id).filter(|workflow| workflow.hash == hash).cloned()))
     }
 
     async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
-        let applied = self.store.agent(id).await.map_err(|error| resolve_error(&error))?;
+        let applied = self.store.agent(id).await.map_err(resolve_error)?;
         Ok(applied.or_else(|| AGENTS.get(id).cloned()))
     }
 
     async fn agent_version(&self, id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
-        let kept = self.store.agent_version(id, hash).await.map_err(|error| resolve_error(&error))?;
+        let kept = self.store.agent_version(id, hash).await.map_err(resolve_error)?;
         Ok(kept.or_else(|| AGENTS.get(id).filter(|agent| agent.hash == hash).cloned()))
     }
 }

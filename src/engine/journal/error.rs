@@ -31,14 +31,14 @@ pub enum JournalError {
         key: String,
     },
     /// The recorded output does not fit the code that reads it.
-    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {problem}")]
+    #[error("the recorded output of step `{key}` of turn `{turn_id}` cannot be read: {source}")]
     Unreadable {
         /// Id of the turn.
         turn_id: String,
         /// Key of the step.
         key: String,
         /// The error of the deserialisation.
-        problem: String,
+        source: serde_json::Error,
     },
     /// Another worker has taken the lane. The step was not started.
     #[error("the lane was taken over")]

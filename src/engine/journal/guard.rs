@@ -33,7 +33,7 @@ impl Guard {
     }
 
     /// The same guard for a turn that the token `cancelled` cancels.
-    pub fn cancelled_by(self, cancelled: CancellationToken) -> Self {
+    pub(crate) fn cancelled_by(self, cancelled: CancellationToken) -> Self {
         Self { cancelled: Some(cancelled), ..self }
     }
 

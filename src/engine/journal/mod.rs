@@ -47,6 +47,22 @@ use types::canonical;
 use types::timestamp::Timestamp;
 use usage::UsageLog;
 
+/// A turn of a lane, and the lease under which its journal records steps.
+pub struct LeasedTurn<'t> {
+    /// Holds the recorded steps.
+    pub store: Arc<dyn Store>,
+    /// Gives the times of the records.
+    pub clock: Clock,
+    /// The session of the lane.
+    pub session_id: &'t str,
+    /// The id of the turn.
+    pub turn_id: &'t str,
+    /// The epoch of the lease.
+    pub epoch: u64,
+    /// Checked before each step.
+    pub guard: Guard,
+}
+
 /// The journal of one turn or run, or of a part of it. Cheap to clone. Steps may run concurrently.
 #[derive(Clone)]
 pub struct Journal {
@@ -55,52 +71,37 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a turn whose lane is held under `epoch`. `guard` is checked before each step, and `clock`
-    /// gives the times of the records. For a resumed turn this reads the recorded steps from the store.
-    pub async fn open(
-        (store, clock): (Arc<dyn Store>, Clock),
-        (session_id, turn_id): (&str, &str),
-        (epoch, guard): (u64, Guard),
-        resumed: bool,
-    ) -> Result<Self, JournalError> {
-        let steps = if resumed { store.steps(session_id, turn_id).await? } else { Vec::new() };
-        Ok(Self::from_steps(steps, (store, clock), (session_id, turn_id), (epoch, guard)))
+    /// Opens the journal of a turn. For a resumed turn this reads the recorded steps from the store.
+    pub async fn open(turn: LeasedTurn<'_>, resumed: bool) -> Result<Self, JournalError> {
+        let steps = if resumed { turn.store.steps(turn.session_id, turn.turn_id).await? } else { Vec::new() };
+        Ok(Self::from_steps(steps, turn))
     }
 
     /// Opens the journal of an earlier turn of the session, in order to continue the work that it started. Tokens that
     /// its further steps use count for the current turn, and so do the steps passed to [`Journal::count`].
-    pub async fn resume_from(&self, turn_id: &str) -> Result<Self, JournalError> {
+    pub(crate) async fn resume_from(&self, turn_id: &str) -> Result<Self, JournalError> {
         let TurnJournal { store, clock, session_id, epoch, guard, usage, .. } = self.turn.as_ref();
         let steps = store.steps(session_id, turn_id).await?;
-        let turn = (session_id.as_str(), turn_id);
-        let place = (Arc::clone(store), clock.clone());
-        Ok(Self::new(steps, place, turn, (*epoch, guard.clone()), Arc::clone(usage)))
+        let (store, clock, guard) = (Arc::clone(store), clock.clone(), guard.clone());
+        let turn = LeasedTurn { store, clock, session_id, turn_id, epoch: *epoch, guard };
+        Ok(Self::new(steps, turn, Arc::clone(usage)))
     }
 
     /// A read-only journal with these recorded steps. Any other step fails with [`JournalError::Lost`] and does not
     /// run.
-    pub fn read_only(store: Arc<dyn Store>, turn: (&str, &str), steps: Vec<StepRecord>) -> Self {
-        Self::from_steps(steps, (store, Clock::system()), turn, (0, Guard::new(NoLease)))
+    pub(crate) fn read_only(store: Arc<dyn Store>, session_id: &str, turn_id: &str, steps: Vec<StepRecord>) -> Self {
+        let (clock, guard) = (Clock::system(), Guard::new(NoLease));
+        Self::from_steps(steps, LeasedTurn { store, clock, session_id, turn_id, epoch: 0, guard })
     }
 
-    fn from_steps(
-        steps: Vec<StepRecord>,
-        place: (Arc<dyn Store>, Clock),
-        (session_id, turn_id): (&str, &str),
-        (epoch, guard): (u64, Guard),
-    ) -> Self {
+    fn from_steps(steps: Vec<StepRecord>, turn: LeasedTurn<'_>) -> Self {
         let usage = Arc::<UsageLog>::default();
-        steps.iter().for_each(|step| usage.add(turn_id, step));
-        Self::new(steps, place, (session_id, turn_id), (epoch, guard), usage)
+        steps.iter().for_each(|step| usage.add(turn.turn_id, step));
+        Self::new(steps, turn, usage)
     }
 
-    fn new(
-        steps: Vec<StepRecord>,
-        (store, clock): (Arc<dyn Store>, Clock),
-        (session_id, turn_id): (&str, &str),
-        (epoch, guard): (u64, Guard),
-        usage: Arc<UsageLog>,
-    ) -> Self {
+    fn new(steps: Vec<StepRecord>, turn: LeasedTurn<'_>, usage: Arc<UsageLog>) -> Self {
+        let LeasedTurn { store, clock, session_id, turn_id, epoch, guard } = turn;
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let turn = TurnJournal {
             store,
@@ -131,7 +132,7 @@ impl Journal {
     }
 
     /// The recorded steps of this part, without those of its iterations.
-    pub fn recorded_once(&self) -> Vec<StepRecord> {
+    pub(crate) fn recorded_once(&self) -> Vec<StepRecord> {
         self.recorded_within(&['/'])
     }
 
@@ -162,7 +163,7 @@ impl Journal {
     }
 
     /// Whether the step is recorded, with any input.
-    pub fn is_recorded(&self, key: &str) -> bool {
+    pub(crate) fn is_recorded(&self, key: &str) -> bool {
         lock(&self.turn.recorded).contains_key(&self.full_key(key))
     }
 
@@ -185,7 +186,7 @@ impl Journal {
 
     /// Number of the turn's running steps. A step may contain others: a whole run inside a chat is one step of its
     /// turn.
-    pub fn running_steps(&self) -> usize {
+    pub(crate) fn running_steps(&self) -> usize {
         self.turn.running_steps.count()
     }
 
@@ -196,7 +197,7 @@ impl Journal {
     }
 
     /// Returns when at most `outer` steps of the turn are running; immediately if that is so now.
-    pub async fn wait_idle(&self, outer: usize) {
+    pub(crate) async fn wait_idle(&self, outer: usize) {
         self.turn.running_steps.wait_at_most(outer).await;
     }
 
@@ -274,7 +275,7 @@ impl Journal {
     }
 
     /// Excludes the usage that was recorded before this time. For a turn that has taken over steps of another one.
-    pub fn exclude_before(&self, before: Timestamp) {
+    pub(crate) fn exclude_before(&self, before: Timestamp) {
         self.turn.usage.forget(before);
     }
 
@@ -284,17 +285,17 @@ impl Journal {
     }
 
     /// Lets no further step start. Running steps complete, so that their model calls need not be repeated.
-    pub fn halt(&self) {
+    pub(crate) fn halt(&self) {
         self.turn.halt();
     }
 
     /// Whether [`Journal::halt`] was called, or a write has failed.
-    pub fn is_halted(&self) -> bool {
+    pub(crate) fn is_halted(&self) -> bool {
         self.turn.halted.load(Ordering::Acquire)
     }
 
     /// Returns when a step has been deferred since the last return.
-    pub async fn deferred(&self) {
+    pub(crate) async fn deferred(&self) {
         self.turn.deferred.pushed.notified().await;
     }
 
@@ -359,7 +360,7 @@ impl Journal {
 
     /// Notes a step whose effect may be repeated without harm, for example a reply, which has an id. The note is
     /// written with the next recorded step, at the latest with the commit.
-    pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, (done, ms): (Done<Value>, u64)) {
+    pub fn note(&self, key: &str, label: Label<'_>, input: &impl Serialize, done: Done<Value>, ms: u64) {
         let key = self.full_key(key);
         if lock(&self.turn.recorded).contains_key(&key) {
             return;
@@ -381,7 +382,7 @@ impl Journal {
     }
 
     /// Removes and returns the notes that are not written yet, for the commit.
-    pub fn take_notes(&self) -> Vec<Arc<StepRecord>> {
+    pub(crate) fn take_notes(&self) -> Vec<Arc<StepRecord>> {
         std::mem::take(&mut lock(&self.turn.notes))
     }
 

@@ -68,7 +68,7 @@ pub enum Durability<'a, O> {
 
 impl<'a, O> Durability<'a, O> {
     /// [`Durability::WithCommitIf`].
-    pub fn with_commit_if(is_last: impl FnOnce(&O) -> bool + Send + 'a) -> Self {
+    pub(crate) fn with_commit_if(is_last: impl FnOnce(&O) -> bool + Send + 'a) -> Self {
         Self::WithCommitIf(Box::new(is_last))
     }
 }

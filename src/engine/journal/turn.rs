@@ -122,10 +122,10 @@ impl TurnJournal {
                 asked: input_hash.to_owned(),
             });
         }
-        let output = serde_json::from_value(step.output).map_err(|error| JournalError::Unreadable {
+        let output = serde_json::from_value(step.output).map_err(|source| JournalError::Unreadable {
             turn_id: self.turn_id.clone(),
             key: step.key.clone(),
-            problem: error.to_string(),
+            source,
         })?;
         Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key, target: step.target })
     }

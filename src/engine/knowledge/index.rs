@@ -16,7 +16,7 @@ use types::canonical;
 use utoipa::ToSchema;
 
 /// Number of passages for one reply.
-pub const HITS_PER_REPLY: usize = 4;
+pub(crate) const HITS_PER_REPLY: usize = 4;
 
 /// Share of the question's words that a hit must contain; rare words weigh more. The BM25 score is no such measure,
 /// because it depends on the number of passages.
@@ -47,12 +47,12 @@ pub struct Hit {
 
 /// An index could not be built.
 #[derive(Debug, thiserror::Error)]
-#[error("the knowledge of agent `{agent_id}` cannot be indexed: {problem}")]
+#[error("the knowledge of agent `{agent_id}` cannot be indexed: {source}")]
 pub struct IndexError {
     /// Id of the agent.
     pub agent_id: String,
     /// The error of the search library.
-    pub problem: String,
+    pub source: tantivy::TantivyError,
 }
 
 /// The search index of one agent.
@@ -74,8 +74,8 @@ impl Index {
             let name: Arc<str> = entry.source.into();
             passages.extend(of_source.into_iter().map(|passage| (Arc::clone(&name), passage)));
         }
-        let (searcher, text) = searcher(&passages)
-            .map_err(|error| IndexError { agent_id: agent_id.to_owned(), problem: error.to_string() })?;
+        let (searcher, text) =
+            searcher(&passages).map_err(|source| IndexError { agent_id: agent_id.to_owned(), source })?;
         Ok(Self { version, passages, searcher, text })
     }
 

@@ -163,8 +163,7 @@ impl Library {
         let (begun, id) = (Instant::now(), agent_id.to_owned());
         // Building takes seconds of CPU time, which would block other turns.
         let built = tokio::task::spawn_blocking(move || Index::build(&id, sources)).await;
-        let refused = |problem: &dyn std::fmt::Display| StoreError::Refused(problem.to_string());
-        let index = built.map_err(|panic| refused(&panic))?.map_err(|problem| refused(&problem))?;
+        let index = built.map_err(StoreError::refused)?.map_err(StoreError::refused)?;
         info!(agent_id, passages = index.len(), ms = begun.elapsed().as_millis(), "knowledge indexed");
         self.shared.indexes.send_modify(|indexes| {
             indexes.agents.insert(agent_id.to_owned(), Some(Arc::new(index)));

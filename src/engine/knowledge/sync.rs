@@ -1,6 +1,7 @@
 //! Updates the sources in the store from the files of an agent.
 
 use base::clock;
+use base::error::SharedError;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source, SourceEntry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +22,7 @@ impl Changes {
         let known: BTreeMap<&str, &SourceEntry> = there.iter().map(|entry| (entry.source.as_str(), entry)).collect();
         let names: BTreeSet<String> = texts.iter().map(|text| text.name.clone()).collect();
         let is_new = |text: &NamedText| {
-            let source = Source::new(agent_id, (&text.name, &text.text), Origin::AgentFile, clock::now());
+            let source = Source::new(agent_id, &text.name, &text.text, Origin::AgentFile, clock::now());
             let same = |entry: &&SourceEntry, hash: &str| entry.hash == hash && entry.origin == Origin::AgentFile;
             source
                 .is_ok_and(|source| !known.get(text.name.as_str()).is_some_and(|entry| same(entry, &source.entry.hash)))
@@ -42,8 +43,8 @@ pub async fn store(store: &dyn Store, agent_id: &str, texts: Vec<NamedText>) -> 
     let there = store.knowledge_entries(Some(agent_id)).await?;
     let changes = Changes::between(agent_id, &there, texts);
     for NamedText { name, text } in &changes.put {
-        let source = Source::new(agent_id, (name, text), Origin::AgentFile, clock::now())
-            .map_err(|error| StoreError::Refused(format!("{name}: {error}")))?;
+        let source = Source::new(agent_id, name, text, Origin::AgentFile, clock::now())
+            .map_err(|error| StoreError::Refused(SharedError::explained(format!("{name}: {error}"), error)))?;
         store.put_knowledge(source).await?;
     }
     for name in &changes.remove {
@@ -59,9 +60,8 @@ mod tests {
     #[test]
     fn only_what_differs_is_stored_and_what_somebody_added_stays() {
         let text = |name: &str, text: &str| NamedText { name: name.into(), text: text.into() };
-        let entry = |name: &str, content: &str, origin| {
-            Source::new("shop", (name, content), origin, clock::now()).unwrap().entry
-        };
+        let entry =
+            |name: &str, content: &str, origin| Source::new("shop", name, content, origin, clock::now()).unwrap().entry;
         let there = [
             entry("same.md", "一", Origin::AgentFile),
             entry("old.md", "一", Origin::AgentFile),

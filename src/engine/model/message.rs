@@ -110,7 +110,7 @@ impl ModelToolCall {
 
     /// The call without its server-specific fields, for readers.
     #[must_use]
-    pub fn without_extra(&self) -> Self {
+    pub(crate) fn without_extra(&self) -> Self {
         Self::new(self.id.clone(), self.name.clone(), self.arguments.clone())
     }
 }

@@ -22,7 +22,7 @@ impl Metered {
     /// Counts a call and logs a failure. The surrounding span carries session and turn.
     fn record_call(&self, took: Duration, answer: &Result<ModelReply, ModelError>) {
         match answer {
-            Ok(reply) => self.metrics.record_answer(took, (reply.tokens.prompt, reply.tokens.completion)),
+            Ok(reply) => self.metrics.record_answer(took, reply.tokens.prompt, reply.tokens.completion),
             Err(ModelError::Unavailable { .. }) => self.metrics.record_unavailable(took),
             Err(_) => self.metrics.record_refusal(took),
         }

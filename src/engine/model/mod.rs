@@ -205,7 +205,7 @@ pub enum ModelError {
 
 impl ModelError {
     /// Combines the failures of several models. A single failure stays as it is.
-    pub fn combine(mut failures: Vec<Self>) -> Self {
+    pub(crate) fn combine(mut failures: Vec<Self>) -> Self {
         match failures.len() {
             1 => failures.remove(0),
             _ => Self::All(failures),

@@ -17,6 +17,15 @@ enum Outcome {
     Failed(ModelError),
 }
 
+/// A model, or several of them, with the names in the settings.
+#[derive(Clone, Copy)]
+pub struct NamedModel<'m> {
+    /// The names, as agents and stages list them.
+    pub names: &'m str,
+    /// The model.
+    pub model: &'m dyn Model,
+}
+
 /// The answer of a model that may call tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedReply {
@@ -37,51 +46,55 @@ pub struct RecordedReply {
 pub async fn ask(
     journal: &Journal,
     key: &str,
-    model: (&str, &dyn Model),
+    model: NamedModel<'_>,
     input: &(impl Serialize + ?Sized),
     request: ModelRequest,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     ask_last(journal, key, model, input, request, |_| false).await
 }
 
-/// Calls `model` unless the step is recorded, and returns the text. `target` is the name in the settings; of several
-/// models the record has the one that answered. `input` is the data on which the prompt depends, not the rendered
-/// prompt, so that a prompt file may be edited while turns are in flight. If `is_last` returns true for the answer, the
-/// commit writes its record ([`Durability::WithCommitIf`]).
-pub async fn ask_last(
+/// Calls `model` unless the step is recorded, and returns the text. If `model` is several models, the record has the
+/// one that answered. `input` is the data on which the prompt depends, not the rendered prompt, so that a prompt file
+/// may be edited while turns are in flight. If `is_last` returns true for the answer, the commit writes its record
+/// ([`Durability::WithCommitIf`]).
+pub(crate) async fn ask_last(
     journal: &Journal,
     key: &str,
-    (target, model): (&str, &dyn Model),
+    model: NamedModel<'_>,
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
+    let NamedModel { names, model } = model;
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    record_text(journal, (key, target), input, answer, is_last).await
+    record_text(journal, key, names, input, answer, is_last).await
 }
 
 /// Like [`ask_last`], but streams the answer to `deltas`. A recorded step streams nothing.
-pub async fn stream_last(
+pub(crate) async fn stream_last(
     journal: &Journal,
     key: &str,
-    (target, model): (&str, &dyn Model),
+    model: NamedModel<'_>,
     input: &(impl Serialize + ?Sized),
-    (mut request, deltas): (ModelRequest, DeltaSink),
+    mut request: ModelRequest,
+    deltas: DeltaSink,
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
+    let NamedModel { names, model } = model;
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    record_text(journal, (key, target), input, answer, is_last).await
+    record_text(journal, key, names, input, answer, is_last).await
 }
 
 async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
-    (key, target): (&str, &str),
+    key: &str,
+    target: &str,
     input: &(impl Serialize + ?Sized),
     answer: impl FnOnce(String) -> Fut,
     is_last: impl FnOnce(&str) -> bool + Send,
@@ -96,39 +109,42 @@ async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
 
 /// Calls `model`, which may call tools, unless the step is recorded, and streams the answer to `deltas`. A recorded
 /// step streams nothing. The answer can be used before its record is durable ([`Durability::Deferred`]).
-pub async fn stream_with_tools(
+pub(crate) async fn stream_with_tools(
     journal: &Journal,
     key: &str,
-    (target, model): (&str, &dyn Model),
+    model: NamedModel<'_>,
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
     deltas: DeltaSink,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
+    let NamedModel { names, model } = model;
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    record_reply(journal, (key, target), input, answer).await
+    record_reply(journal, key, names, input, answer).await
 }
 
 /// Like [`stream_with_tools`], without streaming.
-pub async fn ask_with_tools(
+pub(crate) async fn ask_with_tools(
     journal: &Journal,
     key: &str,
-    (target, model): (&str, &dyn Model),
+    model: NamedModel<'_>,
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
+    let NamedModel { names, model } = model;
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    record_reply(journal, (key, target), input, answer).await
+    record_reply(journal, key, names, input, answer).await
 }
 
 async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
-    (key, target): (&str, &str),
+    key: &str,
+    target: &str,
     input: &(impl Serialize + ?Sized),
     answer: impl FnOnce(String) -> Fut,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {

@@ -94,8 +94,8 @@ impl Models {
     pub fn offline() -> Self {
         let offline: Arc<dyn Model> = Arc::new(Offline::new());
         Self { entries: Arc::default(), budget: None }
-            .insert("offline", (Arc::clone(&offline), None), "offline", "offline")
-            .insert("default", (offline, None), "offline", "offline")
+            .insert("offline", Arc::clone(&offline), None, "offline", "offline")
+            .insert("default", offline, None, "offline", "offline")
     }
 
     /// Creates the models of the settings. `key_of` returns the value of an environment variable. `offline` always
@@ -113,7 +113,7 @@ impl Models {
                 problem,
             };
             models = match entry.provider {
-                Provider::Offline => models.insert(name, (Arc::clone(&offline), None), "offline", "offline"),
+                Provider::Offline => models.insert(name, Arc::clone(&offline), None, "offline", "offline"),
                 Provider::Openai if name == "offline" => {
                     return Err(wrong("provider", "`offline` is always the offline model; choose another name".into()));
                 }
@@ -128,7 +128,7 @@ impl Models {
                     };
                     let breaker = Arc::new(CircuitBreaker::new(name, Arc::new(OpenAi::new(name, entry, key)?)));
                     let model: Arc<dyn Model> = Arc::<CircuitBreaker>::clone(&breaker);
-                    models.insert(name, (model, Some(breaker)), "openai", &entry.model)
+                    models.insert(name, model, Some(breaker), "openai", &entry.model)
                 }
             };
         }
@@ -137,18 +137,19 @@ impl Models {
 
     /// Adds `model` under `name`, or replaces the model of this name.
     pub fn with(self, name: &str, model: Arc<dyn Model>) -> Self {
-        self.insert(name, (model, None), "rust", name)
+        self.insert(name, model, None, "rust", name)
     }
 
     /// The same models, called only while `budget` admits it.
-    pub fn limited_by(&self, budget: Arc<dyn Admission>) -> Self {
+    pub(crate) fn limited_by(&self, budget: Arc<dyn Admission>) -> Self {
         Self { entries: Arc::clone(&self.entries), budget: Some(budget) }
     }
 
     fn insert(
         mut self,
         name: &str,
-        (model, breaker): (Arc<dyn Model>, Option<Arc<CircuitBreaker>>),
+        model: Arc<dyn Model>,
+        breaker: Option<Arc<CircuitBreaker>>,
         provider: &str,
         at_server: &str,
     ) -> Self {

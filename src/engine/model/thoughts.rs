@@ -145,7 +145,7 @@ impl Thoughts {
             let (before, tag) = rest.split_at(at);
             self.emit(before, &mut visible);
             rest = match match_tag(tag, at_end) {
-                TagMatch::Open(close, length) => self.open(tag, (close, length), &mut visible),
+                TagMatch::Open(close, length) => self.open(tag, close, length, &mut visible),
                 TagMatch::Close(length) => self.close(tag, length, &mut visible),
                 TagMatch::Perhaps => {
                     tag.clone_into(&mut self.kept);
@@ -160,7 +160,7 @@ impl Thoughts {
         visible
     }
 
-    fn open<'t>(&mut self, tag: &'t str, (close, length): (&'static str, usize), visible: &mut VisibleText) -> &'t str {
+    fn open<'t>(&mut self, tag: &'t str, close: &'static str, length: usize, visible: &mut VisibleText) -> &'t str {
         if self.in_code || self.is_quoted() {
             self.quoted += 1;
             self.emit(&tag[..length], visible);

@@ -9,6 +9,7 @@
 pub mod control_tokens;
 
 use crate::prompt::control_tokens::defused;
+use base::error::SharedError;
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, Serde, Value};
@@ -36,14 +37,14 @@ pub enum PromptError {
         known: String,
     },
     /// A prompt file cannot be read or rendered.
-    #[error("{file}:{line}: {problem}")]
+    #[error("{file}:{line}: {source}")]
     Broken {
         /// Path of the file.
         file: String,
         /// Line number, from 1.
         line: usize,
         /// The error in this line.
-        problem: String,
+        source: SharedError,
     },
 }
 
@@ -147,11 +148,11 @@ impl Prompts {
                 Ok(text) => return Ok(text),
                 Err(problem) => warn!(
                     "using the compiled-in prompt because its replacement is broken: {}",
-                    broken(self.file(name), &problem)
+                    broken(self.file(name), problem)
                 ),
             }
         }
-        template.render(context).map_err(|problem| broken(format!("prompts/{name}.md"), &problem))
+        template.render(context).map_err(|problem| broken(format!("prompts/{name}.md"), problem))
     }
 
     /// Returns an error for each file in the directory that cannot be used, for `turnwheel doctor`.
@@ -206,12 +207,12 @@ impl Prompts {
         let file = self.file(name);
         let source = match std::fs::read_to_string(&file) {
             Ok(source) => source,
-            Err(problem) => return Some(Err(PromptError::Broken { file, line: 1, problem: problem.to_string() })),
+            Err(error) => return Some(Err(PromptError::Broken { file, line: 1, source: error.into() })),
         };
         let mut environment = environment();
         Some(match environment.add_template_owned(name.to_owned(), source) {
             Ok(()) => Ok(environment),
-            Err(problem) => Err(broken(file, &problem)),
+            Err(problem) => Err(broken(file, problem)),
         })
     }
 }
@@ -236,9 +237,10 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-fn broken(file: String, problem: &Error) -> PromptError {
-    let detail = problem.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    PromptError::Broken { file, line: problem.line().unwrap_or(1), problem: format!("{}{detail}", problem.kind()) }
+fn broken(file: String, error: Error) -> PromptError {
+    let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+    let line = error.line().unwrap_or(1);
+    PromptError::Broken { file, line, source: SharedError::explained(format!("{}{detail}", error.kind()), error) }
 }
 
 /// Escapes a value for insertion, so that it contains no closing tag and no control token of a chat template. Adds a
@@ -262,7 +264,7 @@ pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether a text has Chinese characters, so that the engine's own sentences are in Chinese for its author.
-pub fn is_chinese(text: &str) -> bool {
+pub(crate) fn is_chinese(text: &str) -> bool {
     text.chars().any(|c| matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}'))
 }
 

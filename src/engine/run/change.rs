@@ -57,7 +57,7 @@ impl RunTurn<'_> {
         let outbox = vec![self.last_event(run_job, failed_event(self.run_id(), &problem))];
         let reason = CancelReason::new("failed", problem.clone()).to_string();
         let failure = RunFailure { path: String::new(), cause: problem, attempts: 1 };
-        let record = Some(failed(record, (failure, RunUsage::default()), self.services.clock.now()));
+        let record = Some(failed(record, failure, RunUsage::default(), self.services.clock.now()));
         self.change(Outcome::Cancelled, None, RunTurnOutcome { record, outbox, reason: Some(reason) })
     }
 

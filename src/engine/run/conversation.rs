@@ -7,6 +7,7 @@
 
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
+use base::error::SharedError;
 use serde_json::{Map, json};
 use storage::queue::{Publish, QueueError};
 use storage::store::{Store, StoreError};
@@ -60,7 +61,8 @@ pub(super) async fn publish_result(
         Ok(_) => Ok(()),
         // The run is repeated until the session's lane has room.
         Err(problem @ QueueError::Full(_)) => {
-            Err(TurnError::NoRoom(format!("run result not added to the history of session `{session_id}`: {problem}")))
+            let text = format!("run result not added to the history of session `{session_id}`: {problem}");
+            Err(TurnError::NoRoom(SharedError::explained(text, problem)))
         }
         // The run still completes. The next run of the session finds the result in the run's record.
         Err(problem @ (QueueError::TooLarge { .. } | QueueError::Refused(_))) => {

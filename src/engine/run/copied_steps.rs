@@ -1,9 +1,8 @@
 //! Copies the recorded steps with which a resumed or restarted run continues.
 
 use super::start_record::BEGIN_KEY;
-use super::start_record::StartRecord;
+use super::start_record::{StartError, StartRecord};
 use super::{RunJob, RunTurn, start_record, step_reuse};
-use crate::execution::TurnError;
 use definitions::workflow::definition::Workflow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +12,26 @@ use types::step::StepRecord;
 
 impl RunTurn<'_> {
     /// Copies the recorded steps with which a resumed or restarted run continues into this turn's journal. Durable on
-    /// return. The step `begin` is written last, so its presence shows that the copy is complete. The inner error
-    /// fails the run.
-    pub(super) async fn copy_steps(
-        &self,
-        run_job: &RunJob<'_>,
-        known: Option<&RunRecord>,
-    ) -> Result<Result<(), String>, TurnError> {
-        let (Some(from_run), store) = (run_job.from_run, &self.services.store) else { return Ok(Ok(())) };
+    /// return. The step `begin` is written last, so its presence shows that the copy is complete.
+    pub(super) async fn copy_steps(&self, run_job: &RunJob<'_>, known: Option<&RunRecord>) -> Result<(), StartError> {
+        let (Some(from_run), store) = (run_job.from_run, &self.services.store) else { return Ok(()) };
         let is_begin = |step: &StepRecord| step.key == BEGIN_KEY;
         if self.resumed && store.steps(self.run_id(), self.turn_id()).await?.iter().any(is_begin) {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let source = if self.is_resume(run_job) { known.cloned() } else { store.run(from_run).await? };
-        let Some(source) = source else { return Ok(Err(format!("run `{from_run}` no longer exists"))) };
+        let Some(source) = source else {
+            return Err(StartError::Unfit(format!("run `{from_run}` no longer exists")));
+        };
         let steps = store.steps(&source.lane, &source.turn_id).await?;
         let steps = step_reuse::steps_of_run(steps, &source.prefix);
         let mut steps = match (self.is_resume(run_job), run_job.from_stage) {
             (true, _) => step_reuse::steps_for_resume(steps, source.error.as_ref().map_or("", |error| &error.path)),
             (false, None) => steps.into_iter().filter(is_begin).collect(),
-            (false, Some(stage)) => match self.steps_before(steps, stage).await? {
-                Ok(steps) => steps,
-                Err(problem) => return Ok(Err(format!("{problem} (run `{from_run}`)"))),
-            },
+            (false, Some(stage)) => self.steps_before(steps, stage).await.map_err(|error| match error {
+                StartError::Unfit(problem) => StartError::Unfit(format!("{problem} (run `{from_run}`)")),
+                error => error,
+            })?,
         };
         steps.sort_by_key(is_begin);
         for steps in steps.chunks(COPY_BATCH) {
@@ -48,25 +44,23 @@ impl RunTurn<'_> {
             };
             store.record(request).await?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Selects the `steps` that do not depend on `stage`. The inner error fails the run.
+    /// Selects the `steps` that do not depend on `stage`.
     pub(super) async fn steps_before(
         &self,
         steps: Vec<StepRecord>,
         stage: &str,
-    ) -> Result<Result<Vec<StepRecord>, String>, TurnError> {
+    ) -> Result<Vec<StepRecord>, StartError> {
         let Some(start_record) = StartRecord::from_steps(&steps, "") else {
-            return Ok(Err("its first step, which has its definitions, is no longer stored".to_owned()));
+            let problem = "its first step, which has its definitions, is no longer stored";
+            return Err(StartError::Unfit(problem.to_owned()));
         };
-        let resolved = match start_record::load(self.services, &start_record.manifest).await? {
-            Ok(resolved) => resolved,
-            Err(problem) => return Ok(Err(problem.to_string())),
-        };
+        let resolved = start_record::load(self.services, &start_record.manifest).await?;
         let by_id: HashMap<String, Arc<Workflow>> =
             resolved.definitions().0.map(|record| (record.id().to_owned(), Arc::clone(&record.workflow))).collect();
-        Ok(Ok(step_reuse::steps_for_restart(steps, &resolved.root().workflow, &|id| by_id.get(id).cloned(), stage)))
+        Ok(step_reuse::steps_for_restart(steps, &resolved.root().workflow, &|id| by_id.get(id).cloned(), stage))
     }
 }
 

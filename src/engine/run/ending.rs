@@ -57,12 +57,12 @@ pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
 }
 
 /// Final record of a completed run. Cuts the output to its limit.
-pub(super) fn completed(record: RunRecord, (output, usage): (&str, RunUsage), now: Timestamp) -> RunRecord {
+pub(super) fn completed(record: RunRecord, output: &str, usage: RunUsage, now: Timestamp) -> RunRecord {
     let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
     RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(now), ..record }
 }
 
 /// Final record of a failed run.
-pub(super) fn failed(record: RunRecord, (failure, usage): (RunFailure, RunUsage), now: Timestamp) -> RunRecord {
+pub(super) fn failed(record: RunRecord, failure: RunFailure, usage: RunUsage, now: Timestamp) -> RunRecord {
     RunRecord { status: RunStatus::Failed, error: Some(failure), usage, ended_at: Some(now), ..record }
 }

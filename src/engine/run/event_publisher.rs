@@ -5,8 +5,8 @@ use super::output_chunks::OutputChunks;
 use crate::execution::read_back::read_back;
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
-use crate::workflow::orchestration::EventSink;
 use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::{EventSink, SinkError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
@@ -103,7 +103,8 @@ impl PublishedEvents {
 pub(super) async fn read_published(
     services: &Services,
     address: &EventAddress,
-    (epoch, guard): (u64, &Guard),
+    epoch: u64,
+    guard: &Guard,
 ) -> Result<PublishedEvents, TurnError> {
     let mark = StepEvent {
         session_id: address.stream.clone(),
@@ -146,8 +147,6 @@ pub(super) struct QueuePublisher {
     streams: Mutex<HashMap<String, String>>,
     /// Publishes the run's output as chunks to the user.
     chunks: Option<OutputChunks>,
-    /// The error of a failed publication. The trait [`EventSink`] passes it on as a text only.
-    problem: Mutex<Option<TurnError>>,
 }
 
 /// Short digest of an event's id. A waiting run stores one for each published event.
@@ -160,11 +159,11 @@ impl QueuePublisher {
         services: &Services,
         address: EventAddress,
         guard: Guard,
-        (mut published, chunks): (PublishedEvents, Option<OutputChunks>),
+        mut published: PublishedEvents,
+        chunks: Option<OutputChunks>,
     ) -> Self {
         let (queue, streams) = (Arc::clone(&services.queue), Mutex::new(std::mem::take(&mut published.streams)));
-        let (digests, problem) = (Mutex::default(), Mutex::default());
-        Self { queue, address, guard, published, digests, streams, chunks, problem }
+        Self { queue, address, guard, published, digests: Mutex::default(), streams, chunks }
     }
 
     /// Returns the digests of all events that the run has published, in this turn and in earlier ones, as returned by
@@ -181,12 +180,6 @@ impl QueuePublisher {
             self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(event_digest(&event.event_id));
         }
         !self.published.has(event)
-    }
-
-    /// Returns the error of the failed publication whose text is `problem`.
-    pub(super) fn take_problem(&self, problem: String) -> TurnError {
-        let known = self.problem.lock().unwrap_or_else(PoisonError::into_inner).take();
-        known.unwrap_or(TurnError::Infrastructure(problem))
     }
 
     async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
@@ -221,13 +214,14 @@ impl QueuePublisher {
 
 #[async_trait]
 impl EventSink for QueuePublisher {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
-        self.emit(events).await.map_err(|error| {
-            let problem = error.to_string();
-            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            problem
-        })
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
+        Ok(self.emit(events).await?)
     }
+}
+
+/// The turn's error for a failed publication of a [`QueuePublisher`].
+pub(super) fn turn_error(error: SinkError) -> TurnError {
+    error.downcast::<TurnError>().map_or_else(|error| TurnError::Infrastructure(error.into()), |error| *error)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::execution::{Services, TurnError};
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
-use crate::workflow::orchestration::{Limits, RunEnd, RunError, RunServices, RunStart, execute};
+use crate::workflow::orchestration::{Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute};
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl RunInterruption {
     pub(super) fn into_turn_error(self) -> TurnError {
         match self {
             Self::Turn(error) => error,
-            Self::Waits(..) => TurnError::Failed("the run waits for an answer, but it belongs to no turn".to_owned()),
+            Self::Waits(..) => TurnError::Failed("the run waits for an answer, but it belongs to no turn".into()),
         }
     }
 }
@@ -57,15 +57,16 @@ pub(super) async fn execute_workflow(
     let LoadedRun { start_record, resolved } = loaded;
     let RunContext { run_id, journal, models, guard, published, chunks, elapsed, asking } = context;
     let limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
-    let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), (published, chunks)));
+    let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), published, chunks));
     let run_services = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
-    let start = RunStart::new(run_id, resolved, &start_record.input, journal, (run_services, sink.clone(), limits));
+    let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
+    let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);
     let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking);
     // Boxed so that the execution does not enlarge the futures of all callers.
     match execute(start).boxed().await {
         Ok(end) => Ok(end),
         Err(RunError::Journal(error)) => Err(RunInterruption::Turn(error.into())),
-        Err(RunError::Sink(problem)) => Err(RunInterruption::Turn(sink.take_problem(problem))),
+        Err(RunError::Sink(problem)) => Err(RunInterruption::Turn(event_publisher::turn_error(problem))),
         Err(RunError::Waits(usage)) => Err(RunInterruption::Waits(sink.published_digests(), usage)),
     }
 }

@@ -46,7 +46,8 @@ pub enum Registered {
 pub async fn register_folder(
     settings: &Settings,
     store: &dyn Store,
-    (flows, models): (Vec<String>, Vec<String>),
+    flows: Vec<String>,
+    models: Vec<String>,
     registered: Registered,
 ) {
     let read = files(&settings.workflows_dir);

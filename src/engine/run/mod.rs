@@ -43,11 +43,12 @@ use crate::budget::TokenMeter;
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
 use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::resolved::ResolveError;
 use crate::workflow::orchestration::{RunEnd, failed_event};
 use ending::{completed, execution_time, failed, status_for, usage_of};
 use event_publisher::PublishedEvents;
 use execute::{RunContext, RunInterruption, execute_workflow};
-use start_record::LoadedRun;
+use start_record::{LoadedRun, StartError};
 use std::sync::Arc;
 use storage::store::records::Change;
 use tracing::{debug, warn};
@@ -86,7 +87,11 @@ pub async fn run(services: &Services, input: Box<RunInput>) -> Result<Change, Tu
 
 /// Ends a run that cannot continue, as failed or cancelled. Does not replay the journal. Does nothing if the run has
 /// already ended.
-pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelReason) -> Result<Change, TurnError> {
+pub(crate) async fn give_up(
+    services: &Services,
+    input: Box<RunInput>,
+    reason: CancelReason,
+) -> Result<Change, TurnError> {
     let turn = RunTurn::open(services, input);
     let Some(run_job) = turn.run_job() else { return Ok(turn.change(Outcome::Noop, None, RunTurnOutcome::default())) };
     let known = services.store.run(turn.run_id()).await?;
@@ -103,7 +108,7 @@ pub async fn give_up(services: &Services, input: Box<RunInput>, reason: CancelRe
     let record = RunRecord { error: Some(failure), ended_at: Some(services.clock.now()), status, usage, ..record };
     let outbox = vec![turn.last_event(&run_job, event)];
     let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason.to_string()) };
-    let journal = Journal::read_only(Arc::clone(&services.store), (turn.run_id(), turn.turn_id()), steps);
+    let journal = Journal::read_only(Arc::clone(&services.store), turn.run_id(), turn.turn_id(), steps);
     turn.exclude_earlier(&journal, true);
     Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
 }
@@ -190,26 +195,34 @@ impl<'a> RunTurn<'a> {
         if let Some(problem) = self.cancelled_before(known.as_ref()) {
             return Ok(self.change_for_unstarted(run_job, record, problem));
         }
-        if let Err(problem) = self.copy_steps(run_job, known.as_ref()).await? {
-            return Ok(self.failed(run_job, record, problem));
+        if let Err(error) = self.copy_steps(run_job, known.as_ref()).await {
+            return self.start_failed(run_job, record, error);
         }
-        let ids = (self.run_id(), self.turn_id());
         let again = self.resumed || run_job.from_run.is_some();
-        let guard = (self.session.epoch, self.guard.clone());
-        let journal = Journal::open(self.services.store_and_clock(), ids, guard, again).await?;
-        let asks = (run_job.query, run_job.origin_session);
+        let leased = self.services.leased_turn(&self.session, self.turn_id(), self.guard.clone());
+        let journal = Journal::open(leased, again).await?;
         self.exclude_earlier(&journal, self.resumed);
-        let loaded = match start_record::start(self.services, &journal, run_job.workflow_id, asks).await? {
+        let RunJob { workflow_id, query, origin_session, .. } = *run_job;
+        let loaded = match start_record::start(self.services, &journal, workflow_id, query, origin_session).await {
             Ok(loaded) => loaded,
-            Err(problem) => return Ok(self.failed(run_job, record, problem.to_string())),
+            Err(error) => return self.start_failed(run_job, record, error),
         };
         let hash = loaded.start_record.manifest.hash().to_owned();
         let record = RunRecord { hash, ..record };
         store.update_run(record.clone(), self.session.epoch).await?;
-        self.execute(run_job, loaded, (journal.clone(), record)).await.map(|ended| {
+        self.execute(run_job, loaded, journal.clone(), record).await.map(|ended| {
             let outcome = if ended.reason.is_some() { Outcome::Cancelled } else { Outcome::Flow };
             self.change(outcome, Some(&journal), ended)
         })
+    }
+
+    /// Ends a run that cannot start as failed, or returns the error with which the turn cannot continue.
+    fn start_failed(&self, run_job: &RunJob<'_>, record: RunRecord, error: StartError) -> Result<Change, TurnError> {
+        match error {
+            StartError::Unknown(id) => Ok(self.failed(run_job, record, ResolveError::Unknown(id).to_string())),
+            StartError::Unfit(problem) => Ok(self.failed(run_job, record, problem)),
+            StartError::Turn(error) => Err(error),
+        }
     }
 
     /// True if the run has not ended, or this turn ended it, or the job resumes it after a failure or a cancellation.
@@ -230,11 +243,12 @@ impl<'a> RunTurn<'a> {
         &self,
         run_job: &RunJob<'_>,
         loaded: LoadedRun,
-        (journal, record): (Journal, RunRecord),
+        journal: Journal,
+        record: RunRecord,
     ) -> Result<RunTurnOutcome, TurnError> {
         let address = self.event_address(run_job);
         let published = match self.resumed || self.is_resume(run_job) {
-            true => event_publisher::read_published(self.services, &address, (self.session.epoch, &self.guard)).await?,
+            true => event_publisher::read_published(self.services, &address, self.session.epoch, &self.guard).await?,
             false => PublishedEvents::default(),
         };
         let end = execute_workflow(
@@ -257,11 +271,11 @@ impl<'a> RunTurn<'a> {
         Ok(match outcome {
             Ok(output) => {
                 conversation::publish_result(self.services, &self.guard, &record, &output).await?;
-                RunTurnOutcome { record: Some(completed(record, (&output, usage), now)), outbox, reason: None }
+                RunTurnOutcome { record: Some(completed(record, &output, usage, now)), outbox, reason: None }
             }
             Err(failure) => {
                 let reason = Some(CancelReason::new("failed", failure.to_string()).to_string());
-                RunTurnOutcome { record: Some(failed(record, (failure, usage), now)), outbox, reason }
+                RunTurnOutcome { record: Some(failed(record, failure, usage, now)), outbox, reason }
             }
         })
     }

@@ -5,14 +5,13 @@ use super::ending::{completed, execution_time, failed, status_for, usage_of};
 use super::event_publisher::{self, EventAddress, PublishedEvents};
 use super::execute::{RunContext, RunInterruption, execute_workflow};
 use super::output_chunks::OutputChunks;
-use super::start_record::{self, LoadedRun};
+use super::start_record::{self, LoadedRun, StartError};
 use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{CancelReason, Services, TurnError};
 use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
-use crate::workflow::orchestration::resolved::ResolveError;
 use crate::workflow::orchestration::{RunEnd, failed_event};
 use crate::workflow::unregistered;
 use serde::{Deserialize, Serialize};
@@ -112,11 +111,14 @@ impl NestedRun<'_> {
     /// published.
     pub(crate) async fn run(&self, services: &Services) -> Result<NestedRunEnd, TurnError> {
         let journal = self.journal.scope(&self.prefix);
-        let loaded = start_record::start(services, &journal, self.workflow_id, (self.query, None)).await?;
+        let loaded = start_record::start(services, &journal, self.workflow_id, self.query, None).await;
         let LoadedRun { start_record, resolved } = match loaded {
             Ok(loaded) => loaded,
-            Err(ResolveError::Unknown(_)) => return Ok(NestedRunEnd::Failed(unregistered(self.workflow_id))),
-            Err(problem) => return Ok(NestedRunEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id))),
+            Err(StartError::Unknown(id)) => return Ok(NestedRunEnd::Failed(unregistered(&id))),
+            Err(StartError::Unfit(problem)) => {
+                return Ok(NestedRunEnd::Failed(format!("flow `{}`: {problem}", self.workflow_id)));
+            }
+            Err(StartError::Turn(error)) => return Err(error),
         };
         let record = self.record(start_record.manifest.hash());
         let again = journal.has(END_KEY, END_KEY);
@@ -125,7 +127,7 @@ impl NestedRun<'_> {
         }
         let address = self.event_address();
         let mut published = match self.resumed {
-            true => event_publisher::read_published(services, &address, (self.epoch, self.guard)).await?,
+            true => event_publisher::read_published(services, &address, self.epoch, self.guard).await?,
             false => PublishedEvents::default(),
         };
         published.recall(&self.before.told);
@@ -150,11 +152,11 @@ impl NestedRun<'_> {
         let (record, outcome) = match failure {
             None => {
                 let output = output.unwrap_or_default();
-                (completed(record, (&output, usage), now), NestedRunEnd::Said(output))
+                (completed(record, &output, usage, now), NestedRunEnd::Said(output))
             }
             Some(failure) => {
                 let problem = format!("flow `{}`: {failure}", self.workflow_id);
-                (failed(record, (failure, usage), now), NestedRunEnd::Failed(problem))
+                (failed(record, failure, usage, now), NestedRunEnd::Failed(problem))
             }
         };
         services.store.update_run(record, self.epoch).await?;
@@ -237,7 +239,9 @@ impl NestedRun<'_> {
 /// whose end is recorded ends as recorded.
 pub(crate) async fn end_runs_of_turn(
     services: &Services,
-    (session_id, turn_id, epoch): (&str, &str, u64),
+    session_id: &str,
+    turn_id: &str,
+    epoch: u64,
     reason: &CancelReason,
 ) -> Result<Vec<OutEvent>, TurnError> {
     let query = RunQuery {
@@ -255,7 +259,7 @@ pub(crate) async fn end_runs_of_turn(
         return Ok(Vec::new());
     }
     let steps = services.store.steps(session_id, turn_id).await?;
-    let ends = runs.into_iter().map(|run| end_run(services, run, &steps, (epoch, reason)));
+    let ends = runs.into_iter().map(|run| end_run(services, run, &steps, epoch, reason));
     let events = futures::future::try_join_all(ends).await?;
     Ok(events.into_iter().flatten().collect())
 }
@@ -264,12 +268,13 @@ pub(crate) async fn end_runs_of_turn(
 pub(crate) async fn abandon_run(
     services: &Services,
     run_id: &str,
-    (epoch, reason): (u64, &CancelReason),
+    epoch: u64,
+    reason: &CancelReason,
 ) -> Result<Vec<OutEvent>, TurnError> {
     match services.store.run(run_id).await? {
         Some(run) => {
             let steps = services.store.steps(&run.lane, &run.turn_id).await?;
-            Ok(end_run(services, run, &steps, (epoch, reason)).await?.into_iter().collect())
+            Ok(end_run(services, run, &steps, epoch, reason).await?.into_iter().collect())
         }
         None => Ok(Vec::new()),
     }
@@ -281,7 +286,8 @@ async fn end_run(
     services: &Services,
     run: RunRecord,
     steps: &[StepRecord],
-    (epoch, reason): (u64, &CancelReason),
+    epoch: u64,
+    reason: &CancelReason,
 ) -> Result<Option<OutEvent>, TurnError> {
     let address = EventAddress {
         channel: run.channel.clone(),
@@ -301,8 +307,8 @@ async fn end_run(
     }
     let now = services.clock.now();
     let (run, event) = match end {
-        Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, (&output, usage), now), event),
-        Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, (failure, usage), now), event),
+        Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, &output, usage, now), event),
+        Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage, now), event),
         _ => {
             let event = failed_event(&run.run_id, &reason.to_string());
             let own = super::step_reuse::steps_of_run(steps.to_vec(), &run.prefix);

@@ -7,7 +7,6 @@ use crate::execution::{Services, TurnError};
 use crate::journal::{Done, Durability, Journal, Label, StepError};
 use crate::workflow::orchestration::resolved::{Manifest, ResolveError, ResolvedDefinitions};
 use serde::{Deserialize, Serialize};
-use storage::store::StoreError;
 use types::session::{Entry, Role, transcript};
 use types::step::StepRecord;
 
@@ -42,50 +41,57 @@ pub(super) struct LoadedRun {
     pub(super) resolved: ResolvedDefinitions,
 }
 
-/// Why a run cannot start.
-enum StartError {
-    Resolve(ResolveError),
-    Store(StoreError),
+/// Why a run cannot start or continue.
+#[derive(Debug)]
+pub(super) enum StartError {
+    /// Neither a workflow nor a task agent has this id.
+    Unknown(String),
+    /// The workflow cannot run, or a definition or step of the run no longer exists. The text is for people.
+    Unfit(String),
+    /// The turn cannot continue.
+    Turn(TurnError),
+}
+
+impl From<ResolveError> for StartError {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::Unknown(id) => Self::Unknown(id),
+            ResolveError::Unfit(problem) => Self::Unfit(problem.to_string()),
+            ResolveError::Unavailable(problem) => Self::Turn(TurnError::Infrastructure(problem)),
+        }
+    }
+}
+
+impl<E: Into<TurnError>> From<E> for StartError {
+    fn from(error: E) -> Self {
+        Self::Turn(error.into())
+    }
 }
 
 /// Records or replays the step `begin` of a run of `workflow_id`. The conversation of `session` goes before the
-/// query. The inner error says why the workflow cannot run; it is never [`ResolveError::Unavailable`].
+/// query.
 pub(super) async fn start(
     services: &Services,
     journal: &Journal,
     workflow_id: &str,
-    (query, session): (&str, Option<&str>),
-) -> Result<Result<LoadedRun, ResolveError>, TurnError> {
+    query: &str,
+    session: Option<&str>,
+) -> Result<LoadedRun, StartError> {
     let label = Label { kind: BEGIN_KEY, target: workflow_id };
     let work = |_| async move { resolve(services, workflow_id, query, session).await.map(Done::ok) };
     let start_record: StartRecord =
         match Box::pin(journal.step(BEGIN_KEY, label, Durability::OnReturn, workflow_id, work)).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),
-            Err(StepError::Operation(StartError::Resolve(error))) => return unless_unavailable(error).map(Err),
-            Err(StepError::Operation(StartError::Store(error))) => return Err(error.into()),
+            Err(StepError::Operation(error)) => return Err(error),
         };
-    Ok(load(services, &start_record.manifest).await?.map(|resolved| LoadedRun { start_record, resolved }))
+    let resolved = load(services, &start_record.manifest).await?;
+    Ok(LoadedRun { start_record, resolved })
 }
 
-/// Loads the definitions of a run that has started. The inner error says why the run cannot continue, for example that
-/// a definition no longer exists.
-pub(super) async fn load(
-    services: &Services,
-    manifest: &Manifest,
-) -> Result<Result<ResolvedDefinitions, ResolveError>, TurnError> {
-    match ResolvedDefinitions::load(services.definitions.as_ref(), &services.flows, manifest).await {
-        Ok(resolved) => Ok(Ok(resolved)),
-        Err(error) => unless_unavailable(error).map(Err),
-    }
-}
-
-/// Returns an error that ends the run. An unreachable store interrupts the turn instead.
-fn unless_unavailable(error: ResolveError) -> Result<ResolveError, TurnError> {
-    match error {
-        ResolveError::Unavailable(problem) => Err(TurnError::Infrastructure(problem)),
-        error @ (ResolveError::Unfit(_) | ResolveError::Unknown(_)) => Ok(error),
-    }
+/// Loads the definitions of a run that has started.
+pub(super) async fn load(services: &Services, manifest: &Manifest) -> Result<ResolvedDefinitions, StartError> {
+    Ok(ResolvedDefinitions::load(services.definitions.as_ref(), &services.flows, manifest).await?)
 }
 
 /// Resolves the definitions as of now, stores their versions, and builds the input.
@@ -96,11 +102,10 @@ async fn resolve(
     session: Option<&str>,
 ) -> Result<StartRecord, StartError> {
     let definitions: &StoredDefinitions = &services.definitions;
-    let resolved =
-        ResolvedDefinitions::resolve(definitions, &services.flows, workflow_id).await.map_err(StartError::Resolve)?;
-    definitions.keep(&resolved).await.map_err(StartError::Store)?;
+    let resolved = ResolvedDefinitions::resolve(definitions, &services.flows, workflow_id).await?;
+    definitions.keep(&resolved).await?;
     let history = match session {
-        Some(session) => conversation::history(services.store.as_ref(), session).await.map_err(StartError::Store)?,
+        Some(session) => conversation::history(services.store.as_ref(), session).await?,
         None => Vec::new(),
     };
     let input = with_history(&history, query);

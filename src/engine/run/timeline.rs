@@ -25,8 +25,7 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
     if run.turn_id.is_empty() {
         return Ok(Vec::new());
     }
-    let ids = (run.lane.as_str(), run.turn_id.as_str());
-    let steps = step_reuse::steps_of_run(store.steps(ids.0, ids.1).await?, &run.prefix);
+    let steps = step_reuse::steps_of_run(store.steps(&run.lane, &run.turn_id).await?, &run.prefix);
     let (Some(start_record), Some(http)) = (StartRecord::from_steps(&steps, ""), HTTP.clone()) else {
         return Ok(Vec::new());
     };
@@ -40,8 +39,8 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
         }
     };
     let services = RunServices { models: Models::offline(), http, tools: Tools::default() };
-    let journal = Journal::read_only(Arc::clone(store), ids, steps);
-    let mut entries = timeline(resolved, journal, services, (start_record.input, start_record.request)).await;
+    let journal = Journal::read_only(Arc::clone(store), &run.lane, &run.turn_id, steps);
+    let mut entries = timeline(resolved, journal, services, start_record.input, start_record.request).await;
     if let Some(failure) = &run.error {
         entries.iter_mut().for_each(|entry| note(entry, failure));
     }

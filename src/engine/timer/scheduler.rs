@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 /// How far ahead a sweep reads. A few times its interval, so that a failed or slow sweep makes no timer late. Each
 /// timer is read that many times.
-pub const SWEEP_HORIZON: Duration = Duration::from_secs(4);
+pub(crate) const SWEEP_HORIZON: Duration = Duration::from_secs(4);
 /// Duration of a leadership without renewal.
 pub(super) const LEADERSHIP_LEASE: Duration = Duration::from_secs(4);
 /// The role for which the processes are elected.

@@ -58,7 +58,7 @@ impl Turn<'_> {
             Operation::UpdateProfile => self.update_profile(&action.params),
             Operation::Handoff => Ok(()),
         };
-        self.note_action(&format!("{iteration}/act"), ("system", true), action, (&done, Duration::ZERO));
+        self.note_action(&format!("{iteration}/act"), "system", true, action, &done, Duration::ZERO);
         done
     }
 
@@ -66,9 +66,11 @@ impl Turn<'_> {
     pub(super) fn note_action(
         &mut self,
         key: &str,
-        (kind, known): (&'static str, bool),
+        kind: &'static str,
+        known: bool,
         action: &Action,
-        (done, took): (&Result<(), String>, Duration),
+        done: &Result<(), String>,
+        took: Duration,
     ) {
         let target = action.target.as_str();
         self.add_action(target);
@@ -82,7 +84,7 @@ impl Turn<'_> {
             let stepped = Stepped { output: (), ok, ms, key: key.to_owned(), target: target.to_owned() };
             self.step_finished(kind, target, &stepped);
         }
-        self.journal.note(key, Label { kind, target }, action, (Done { ok, ..Done::ok(output) }, ms));
+        self.journal.note(key, Label { kind, target }, action, Done { ok, ..Done::ok(output) }, ms);
     }
 
     /// Runs a FLOW action until it completes, asks the user or fails.
@@ -112,7 +114,7 @@ impl Turn<'_> {
             FlowEnd::Failed(problem) => Err(problem.clone()),
             FlowEnd::Said(_) | FlowEnd::Asks(_) => Ok(()),
         };
-        self.note_action(&key, ("flow", known), &action, (&done, begun.elapsed()));
+        self.note_action(&key, "flow", known, &action, &done, begun.elapsed());
         Ok(end)
     }
 

@@ -54,8 +54,8 @@ impl Turn<'_> {
 
     /// Ends the workflow runs that the turn has started, and queues their last events.
     pub(super) async fn end_nested_runs(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
-        let turn = (self.session.session_id.as_str(), self.turn_id(), self.session.epoch);
-        let events = run::end_runs_of_turn(self.services, turn, reason).await?;
+        let (session_id, epoch) = (self.session.session_id.as_str(), self.session.epoch);
+        let events = run::end_runs_of_turn(self.services, session_id, self.turn_id(), epoch, reason).await?;
         self.outbox.extend(events);
         Ok(())
     }

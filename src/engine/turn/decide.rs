@@ -2,10 +2,11 @@
 //! invalid answer goes back to the model for correction.
 
 use super::decision::{self, Decision, NextStatus, PlanDraft};
+use super::interruption::Interruption;
 use super::iterate::LoopState;
 use super::prompt::{self, Phase1, Phase2};
 use super::state::Turn;
-use crate::execution::{CancelReason, TurnError};
+use crate::execution::CancelReason;
 use crate::journal::StepError;
 use crate::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
 use serde::Serialize;
@@ -39,12 +40,9 @@ struct DecisionInput<'d> {
     note: Option<&'d str>,
 }
 
-/// The model's answer. The inner error cancels the turn.
-type DecisionResult<T> = Result<Result<T, CancelReason>, TurnError>;
-
 impl Turn<'_> {
     /// Phase 2: asks the model for the next decision.
-    pub(super) async fn decide(&mut self, iteration: u32, state: &LoopState) -> DecisionResult<Decision> {
+    pub(super) async fn decide(&mut self, iteration: u32, state: &LoopState) -> Result<Decision, Interruption> {
         let message = self.message_text();
         let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
         let note = match state.note {
@@ -82,14 +80,14 @@ impl Turn<'_> {
             decision.action.is_none() && matches!(decision.next_status, NextStatus::Typing | NextStatus::Ready)
         };
         let answer = self.ask(question, decision::parse_decision, ends).await?;
-        if let Ok(Decision { reasoning: Some(reasoning), .. }) = &answer {
+        if let Some(reasoning) = &answer.reasoning {
             debug!(session_id = %self.session.session_id, turn_id = self.turn_id(), iteration, reasoning, "decided");
         }
         Ok(answer)
     }
 
     /// Phase 1: asks the model for a plan of the agent's configuration together with the turn's first decision.
-    pub(super) async fn phase_one(&mut self) -> DecisionResult<(PlanDraft, Decision)> {
+    pub(super) async fn phase_one(&mut self) -> Result<(PlanDraft, Decision), Interruption> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session);
         let context = Phase1::new(&self.agent, self.services, &message, conversation);
@@ -127,11 +125,11 @@ impl Turn<'_> {
         question: DecisionRequest<'_, I>,
         parse: fn(&str) -> Result<T, String>,
         ends: fn(&T) -> bool,
-    ) -> DecisionResult<T> {
+    ) -> Result<T, Interruption> {
         let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
-            Err(error) => return Ok(Err(CancelReason::from_model_error(&error))),
+            Err(error) => return Err(CancelReason::from_model_error(&error).into()),
         };
         let DecisionRequest { key, mut messages, schema, input, facts } = question;
         let mut problem = String::new();
@@ -146,14 +144,15 @@ impl Turn<'_> {
                 let (_, answer) = own.insert((content.to_owned(), parse(content)));
                 correction == 0 && answer.as_ref().is_ok_and(ends)
             };
-            let asking = recorded::ask_last(&journal, &key, (&names, model.as_ref()), &asked, request, is_last);
+            let named = recorded::NamedModel { names: &names, model: model.as_ref() };
+            let asking = recorded::ask_last(&journal, &key, named, &asked, request, is_last);
             let content = match self.run_while_publishing(Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &stepped.target, &stepped);
                     stepped.output
                 }
                 Err(StepError::Journal(error)) => return Err(error.into()),
-                Err(StepError::Operation(error)) => return Ok(Err(CancelReason::from_model_error(&error))),
+                Err(StepError::Operation(error)) => return Err(CancelReason::from_model_error(&error).into()),
             };
             // Another worker's answer may have been recorded first. The turn follows the record.
             let decided = match own {
@@ -161,7 +160,7 @@ impl Turn<'_> {
                 _ => parse(&content),
             };
             match decided {
-                Ok(answer) => return Ok(Ok(answer)),
+                Ok(answer) => return Ok(answer),
                 Err(found) => problem = found,
             }
             warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), key, problem, "invalid decision");
@@ -171,6 +170,6 @@ impl Turn<'_> {
             conversation.push(PromptMessage::new(PromptRole::Assistant, content));
             conversation.push(PromptMessage::new(PromptRole::User, hint));
         }
-        Ok(Err(CancelReason::new("invalid_decision", problem)))
+        Err(CancelReason::new("invalid_decision", problem).into())
     }
 }

@@ -90,7 +90,7 @@ pub fn decision_schema() -> ResponseSchema {
 }
 
 /// The schema of the answer in phase 1.
-pub fn plan_and_decision_schema() -> ResponseSchema {
+pub(crate) fn plan_and_decision_schema() -> ResponseSchema {
     static SCHEMA: LazyLock<Arc<Value>> = LazyLock::new(|| Arc::new(plan_and_decision_json_schema()));
     ResponseSchema { name: "plan_and_decision".into(), strict: false, schema: Arc::clone(&SCHEMA) }
 }

@@ -1,5 +1,6 @@
 //! Handoff of the conversation to a human, and the turns while the human has it.
 
+use super::interruption::Interruption;
 use super::iterate::LoopEnd;
 use super::state::Turn;
 use crate::action::ActionResult;
@@ -40,7 +41,7 @@ impl Turn<'_> {
         state: &mut super::iterate::LoopState,
         action: Option<Action>,
         response: Option<String>,
-    ) -> Result<LoopEnd, TurnError> {
+    ) -> Result<LoopEnd, Interruption> {
         self.transition(Status::Transferred);
         if let Some(text) = &response {
             self.reply(ReplyKind::Handoff, &format!("{iteration}/respond"), text);
@@ -59,9 +60,7 @@ impl Turn<'_> {
             summary = self.summary();
         }
         summary = bounded(&summary, MAX_SUMMARY);
-        if let Err(problem) = self.post("handoff", "handoff", &summary).await? {
-            return Ok(LoopEnd::Cancelled(CancelReason::new("handoff_failed", problem)));
-        }
+        self.post("handoff", "handoff", &summary).await?;
         self.session.handoff =
             Some(Handoff { turn_id: self.turn_id().to_owned(), since: self.services.clock.now(), summary });
         Ok(LoopEnd::Transferred)
@@ -99,8 +98,10 @@ impl Turn<'_> {
     pub(super) async fn forward(mut self: Box<Self>) -> Result<Change, TurnError> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
         for index in 0..self.jobs.len() {
-            if let Err(problem) = self.post(&format!("forward[{index}]"), "message", &summary).await? {
-                return self.cancel(&CancelReason::new("handoff_failed", problem));
+            match self.post(&format!("forward[{index}]"), "message", &summary).await {
+                Ok(()) => {}
+                Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
+                Err(Interruption::Turn(error)) => return Err(error),
             }
         }
         self.finish(Outcome::Transferred, TimerChange::Keep)
@@ -125,10 +126,10 @@ impl Turn<'_> {
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
-    /// Posts to the agent's handoff endpoint, as a step. The inner error is the endpoint's. Does nothing if the agent
-    /// has no endpoint.
-    async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<Result<(), String>, TurnError> {
-        let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(Ok(())) };
+    /// Posts to the agent's handoff endpoint, as a step. A failure of the endpoint cancels the turn. Does nothing if the
+    /// agent has no endpoint.
+    async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<(), Interruption> {
+        let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(()) };
         let body = self.packet(key, event, summary);
         let (http, journal) = (&self.services.http, self.journal.clone());
         let label = Label { kind: "handoff", target: event };
@@ -151,7 +152,7 @@ impl Turn<'_> {
         };
         self.step_finished("handoff", event, &stepped);
         let ActionResult { ok, error, .. } = stepped.output;
-        Ok(if ok { Ok(()) } else { Err(error.unwrap_or_default()) })
+        if ok { Ok(()) } else { Err(CancelReason::new("handoff_failed", error.unwrap_or_default()).into()) }
     }
 
     fn packet(&self, key: &str, event: &str, summary: &str) -> Value {

@@ -1,6 +1,7 @@
 //! The decision loop: asks the model for a decision, executes its action, and repeats until a decision ends the turn.
 
 use super::decision::{Decision, NextStatus};
+use super::interruption::Interruption;
 use super::knowledge_reply::InformedReply;
 use super::pending_flow::FlowEnd;
 use super::prompt;
@@ -59,8 +60,6 @@ pub(super) enum LoopEnd {
     Flow,
     /// The conversation was handed off.
     Transferred,
-    /// The turn must be cancelled.
-    Cancelled(CancelReason),
 }
 
 impl Turn<'_> {
@@ -82,26 +81,31 @@ impl Turn<'_> {
             executed_actions: HashSet::new(),
             idle: 0,
         };
-        let end = self.decide_and_act(&mut state, first).await?;
+        let end = match self.decide_and_act(&mut state, first).await {
+            Ok(end) => end,
+            Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
+            Err(Interruption::Turn(error)) => return Err(error),
+        };
         self.finish_loop(end, &state.plan).await
     }
 
-    async fn decide_and_act(&mut self, state: &mut LoopState, first: Option<Decision>) -> Result<LoopEnd, TurnError> {
+    async fn decide_and_act(
+        &mut self,
+        state: &mut LoopState,
+        first: Option<Decision>,
+    ) -> Result<LoopEnd, Interruption> {
         let mut first = first;
         for iteration in 0..self.agent.config.max_iterations.max(1) {
             let decision = match first.take() {
                 Some(decision) => decision,
-                None => match self.decide(iteration, state).await? {
-                    Ok(decision) => decision,
-                    Err(reason) => return Ok(LoopEnd::Cancelled(reason)),
-                },
+                None => self.decide(iteration, state).await?,
             };
             if let LoopControl::End(end) = self.execute_decision(iteration, state, decision).await? {
                 return Ok(end);
             }
         }
         let detail = format!("the turn has not ended after {} decisions", self.agent.config.max_iterations.max(1));
-        Ok(LoopEnd::Cancelled(CancelReason::new("iteration_limit", detail)))
+        Err(CancelReason::new("iteration_limit", detail).into())
     }
 
     /// Follows one decision.
@@ -110,16 +114,16 @@ impl Turn<'_> {
         iteration: u32,
         state: &mut LoopState,
         decision: Decision,
-    ) -> Result<LoopControl, TurnError> {
+    ) -> Result<LoopControl, Interruption> {
         let Decision { next_status, action, response, .. } = decision;
         if let Some(action) = action.as_ref().filter(|action| action.kind == ActionKind::Flow) {
-            return Box::pin(self.run_flow(iteration, state, action)).await;
+            return Ok(Box::pin(self.run_flow(iteration, state, action)).await?);
         }
         if next_status == NextStatus::Transferred {
             return Box::pin(self.transfer(iteration, state, action, response)).await.map(LoopControl::End);
         }
         if next_status == NextStatus::Processing && action.is_none() && response.is_none() {
-            return Ok(self.note_no_progress(state));
+            return Ok(note_no_progress(state)?);
         }
         state.idle = 0;
         state.note = None;
@@ -134,10 +138,10 @@ impl Turn<'_> {
         }
         Ok(match (next_status, repeated) {
             (NextStatus::Ready, _) => LoopControl::End(LoopEnd::Silent),
-            (NextStatus::Typing, _) => match self.respond(iteration, state, response.unwrap_or_default()).await? {
-                Ok(()) => LoopControl::End(LoopEnd::Answered),
-                Err(reason) => LoopControl::End(LoopEnd::Cancelled(reason)),
-            },
+            (NextStatus::Typing, _) => {
+                self.respond(iteration, state, response.unwrap_or_default()).await?;
+                LoopControl::End(LoopEnd::Answered)
+            }
             // The model does not see that a SYSTEM action has run, so it may ask for it again. The repeat ends the
             // turn.
             (_, true) if response.is_some() => {
@@ -149,39 +153,23 @@ impl Turn<'_> {
         })
     }
 
-    async fn respond(
-        &mut self,
-        iteration: u32,
-        state: &LoopState,
-        decided: String,
-    ) -> Result<Result<(), CancelReason>, TurnError> {
+    async fn respond(&mut self, iteration: u32, state: &LoopState, decided: String) -> Result<(), Interruption> {
         self.transition(Status::Typing);
         let key = format!("{iteration}/respond");
         let informed = match self.services.knowledge.index(&self.agent.config.id).await {
             Some(index) => Box::pin(self.write_knowledge_reply(iteration, state, index, &decided)).await?,
-            None => Ok(None),
+            None => None,
         };
         match informed {
-            Err(reason) => return Ok(Err(reason)),
-            Ok(Some(InformedReply { text, sources })) => {
+            Some(InformedReply { text, sources }) => {
                 let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
                 // A whole text that follows its own chunks is of the kind `final`.
                 let kind = if self.reply_stream.is_start_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
                 self.reply_with(kind, &key, &text, metadata);
             }
-            Ok(None) => self.reply(ReplyKind::Response, &key, &decided),
+            None => self.reply(ReplyKind::Response, &key, &decided),
         }
-        Ok(Ok(()))
-    }
-
-    fn note_no_progress(&mut self, state: &mut LoopState) -> LoopControl {
-        state.idle += 1;
-        state.note = Some("no_progress");
-        if state.idle < MAX_IDLE {
-            return LoopControl::Continue;
-        }
-        let detail = format!("{MAX_IDLE} consecutive decisions without action and response");
-        LoopControl::End(LoopEnd::Cancelled(CancelReason::new("no_progress", detail)))
+        Ok(())
     }
 
     /// Executes a SKILL, TOOL or SYSTEM action. Returns true, without executing it, if the same SYSTEM action has
@@ -201,7 +189,7 @@ impl Turn<'_> {
             let known = SYSTEM_OPERATIONS.join(", ");
             let error = format!("there is no system operation `{}`; they are: {known}", action.target);
             let refused = Err(error.clone());
-            self.note_action(&format!("{iteration}/act"), ("system", false), action, (&refused, Duration::ZERO));
+            self.note_action(&format!("{iteration}/act"), "system", false, action, &refused, Duration::ZERO);
             state.results.push(Arc::new((action.target.clone(), json!({ "ok": false, "error": error }))));
             return Ok(false);
         };
@@ -242,7 +230,6 @@ impl Turn<'_> {
 
     async fn finish_loop(mut self: Box<Self>, end: LoopEnd, plan: &Plan) -> Result<Change, TurnError> {
         let outcome = match end {
-            LoopEnd::Cancelled(reason) => return self.cancel(&reason),
             LoopEnd::Transferred => return self.finish_transfer(),
             LoopEnd::Answered => Outcome::Answered,
             LoopEnd::Silent => Outcome::Silent,
@@ -278,4 +265,15 @@ impl Turn<'_> {
         });
         TimerChange::Replace(timers.collect())
     }
+}
+
+/// Notes a decision without action and response. Returns the reason for the turn's cancellation after too many.
+fn note_no_progress(state: &mut LoopState) -> Result<LoopControl, CancelReason> {
+    state.idle += 1;
+    state.note = Some("no_progress");
+    if state.idle < MAX_IDLE {
+        return Ok(LoopControl::Continue);
+    }
+    let detail = format!("{MAX_IDLE} consecutive decisions without action and response");
+    Err(CancelReason::new("no_progress", detail))
 }

@@ -4,6 +4,7 @@
 //! them. The decided response stays if the agent has no knowledge, the search finds nothing, or the model fails or
 //! returns no text. If the token budget is spent, the turn is cancelled.
 
+use super::interruption::Interruption;
 use super::iterate::LoopState;
 use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
@@ -18,9 +19,6 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tracing::warn;
-
-/// The text, `None` to keep the decided response, or the reason for which the turn must be cancelled.
-type KnowledgeReplyResult<T> = Result<Result<Option<T>, CancelReason>, TurnError>;
 
 /// A reply written from knowledge.
 pub(super) struct InformedReply {
@@ -37,15 +35,15 @@ impl Turn<'_> {
         state: &LoopState,
         index: Arc<Index>,
         decided: &str,
-    ) -> KnowledgeReplyResult<InformedReply> {
+    ) -> Result<Option<InformedReply>, Interruption> {
         let message = self.typed_text();
         // The turn of a timer has no message, and a picture alone has no words to search for.
         if message.trim().is_empty() {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         let hits = self.search_knowledge(iteration, index, &message, decided).await?;
         if hits.is_empty() {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         let mut sources: Vec<String> = Vec::new();
         for hit in &hits {
@@ -54,7 +52,7 @@ impl Turn<'_> {
             }
         }
         let text = self.write_reply(iteration, state, Grounds { decided: decided.to_owned(), hits }).await?;
-        Ok(text.map(|text| text.map(|text| InformedReply { text, sources })))
+        Ok(text.map(|text| InformedReply { text, sources }))
     }
 
     /// Searches the knowledge, as a step, so that a repeated turn writes its reply from the same hits.
@@ -91,18 +89,18 @@ impl Turn<'_> {
         iteration: u32,
         state: &LoopState,
         grounds: Grounds,
-    ) -> KnowledgeReplyResult<String> {
+    ) -> Result<Option<String>, Interruption> {
         let (names, journal) = (self.agent.config.model.to_string(), self.journal.clone());
         let model = match self.models.chain(&self.agent.config.model) {
             Ok(model) => model,
             Err(problem) => {
                 warn!(agent_id = self.agent.id(), "knowledge not used, replying with the decided response: {problem}");
-                return Ok(Ok(None));
+                return Ok(None);
             }
         };
         let (message, results) = (self.message_text(), prompt::results(&state.results));
         let history = prompt::continued(&state.history, &self.entries);
-        let context = KnowledgeReply::new(&state.plan, &grounds, (history, &results, &message));
+        let context = KnowledgeReply::new(&state.plan, &grounds, history, &results, &message);
         let system = self.services.prompts.render("knowledge_reply", &context).map_err(prompt::failed)?;
         let input =
             json!({ "hash": self.agent.hash, "message": message, "decided": grounds.decided, "hits": grounds.hits });
@@ -115,26 +113,27 @@ impl Turn<'_> {
             ..Facts::default()
         };
         let (sink, pieces) = deltas();
-        let question = (ModelRequest::new(messages).with_facts(facts), sink);
+        let request = ModelRequest::new(messages).with_facts(facts);
         let key = format!("{iteration}/inform");
         let publisher = self.chunk_publisher(&format!("{iteration}/respond")).await?;
         let asking = async {
-            let asked = recorded::stream_last(&journal, &key, (&names, model.as_ref()), &input, question, |_| true);
+            let named = recorded::NamedModel { names: &names, model: model.as_ref() };
+            let asked = recorded::stream_last(&journal, &key, named, &input, request, sink, |_| true);
             tokio::join!(asked, publisher.publish_all(pieces)).0
         };
         match self.publish_and_run(Box::pin(asking)).await? {
             Ok(stepped) => {
                 self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();
-                Ok(Ok((!text.is_empty() && !is_placeholder(text)).then(|| text.to_owned())))
+                Ok((!text.is_empty() && !is_placeholder(text)).then(|| text.to_owned()))
             }
             Err(StepError::Journal(error)) => Err(error.into()),
             Err(StepError::Operation(spent @ ModelError::Spent { .. })) => {
-                Ok(Err(CancelReason::from_model_error(&spent)))
+                Err(CancelReason::from_model_error(&spent).into())
             }
             Err(StepError::Operation(problem)) => {
                 warn!(agent_id = self.agent.id(), "knowledge not used, replying with the decided response: {problem}");
-                Ok(Ok(None))
+                Ok(None)
             }
         }
     }

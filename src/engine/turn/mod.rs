@@ -13,6 +13,7 @@
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have completed.
 //! - `prompt` and `prompt_view` build the variables of the prompts, and `placeholder` recognises texts that a model has
 //!   copied from its prompt.
+//! - `interruption` is the reason for which a part of a turn has no result.
 //! - `replay_published` reads back the events of an earlier attempt of the turn.
 
 mod act;
@@ -22,6 +23,7 @@ mod decide;
 pub mod decision;
 pub mod flow;
 mod handoff;
+mod interruption;
 mod iterate;
 mod knowledge_reply;
 mod pending_flow;
@@ -95,7 +97,7 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
 ///
 /// This does not replay the journal. It reads back the events that the turn has already published, so that the
 /// statuses form one chain and the history has the replies that the user has seen.
-pub async fn give_up(
+pub(crate) async fn give_up(
     services: &Services,
     mut input: Box<TurnInput>,
     reason: CancelReason,

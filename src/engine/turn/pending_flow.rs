@@ -93,7 +93,7 @@ impl Turn<'_> {
         suspended: SuspendedRun,
         run_id: Option<String>,
     ) -> Result<FlowEnd, TurnError> {
-        let gone = || TurnError::Failed("the flow waits for an answer, but it has not asked a question".to_owned());
+        let gone = || TurnError::Failed("the flow waits for an answer, but it has not asked a question".into());
         let (key, question) = call.asking.question().ok_or_else(gone)?;
         let asked = call.asked + 1;
         let Action { target: flow, params, .. } = call.action;
@@ -121,14 +121,14 @@ impl Turn<'_> {
             run_id,
             began_at: call.began_at,
             asked_at,
-            until: self.wait_ends_at(&flow, &question, (call.began_at, asked_at)),
+            until: self.wait_ends_at(&flow, &question, call.began_at, asked_at),
             flow,
         };
         Ok(FlowEnd::Asks(Box::new(FlowQuestion { question, waiting })))
     }
 
     /// Returns the end of the wait for an answer. It lies before the end of the retention of the flow's steps.
-    fn wait_ends_at(&self, flow: &str, question: &Question, (began_at, asked_at): (Timestamp, Timestamp)) -> Timestamp {
+    fn wait_ends_at(&self, flow: &str, question: &Question, began_at: Timestamp, asked_at: Timestamp) -> Timestamp {
         let keep = self.services.keep_turns;
         // The flow still needs its steps for some time after the answer: a tenth of the retention, at most one hour.
         let kept = began_at.plus(keep.saturating_sub((keep / 10).min(Duration::from_secs(3600))));
@@ -194,7 +194,7 @@ impl Turn<'_> {
                 self.initial_results.push(Arc::new((waiting.flow, json!({ "ok": false, "error": error }))));
                 self.converse().await
             }
-            Err(TurnError::Replay(problem)) => self.abandon_lost_flow(waiting, problem).await,
+            Err(TurnError::Replay(problem)) => self.abandon_lost_flow(waiting, problem.to_string()).await,
             Err(error) => Err(error),
         }
     }
@@ -207,7 +207,7 @@ impl Turn<'_> {
     /// Calls the flow again with its journal and the answer. Returns [`TurnError::Replay`] if the flow or its steps
     /// no longer exist, or if the flow has changed.
     async fn continue_flow(&mut self, waiting: &Waiting) -> Result<FlowEnd, TurnError> {
-        let gone = |problem: String| TurnError::Replay(problem);
+        let gone = |problem: String| TurnError::Replay(problem.into());
         let flow = &waiting.flow;
         if let Some(problem) = self.lost(waiting) {
             return Err(gone(problem));
@@ -225,7 +225,7 @@ impl Turn<'_> {
         };
         let label = Label { kind: "answer", target: flow };
         let answers = Done::ok(json!({"turn_id": waiting.turn_id, "key": key}));
-        self.journal.note("flow/answer", label, &waiting.turn_id, (answers, 0));
+        self.journal.note("flow/answer", label, &waiting.turn_id, answers, 0);
         let reply = asking::UserAnswer { key, question, text: self.message_text() };
         let call = FlowCall {
             action: Action { kind: ActionKind::Flow, target: flow.clone(), params },
@@ -303,7 +303,7 @@ impl Turn<'_> {
         let Some(waiting) = self.session.waiting.take() else { return Ok(()) };
         info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "waiting flow abandoned");
         if let Some(run_id) = &waiting.run_id {
-            let events = run::abandon_run(self.services, run_id, (self.session.epoch, reason)).await?;
+            let events = run::abandon_run(self.services, run_id, self.session.epoch, reason).await?;
             self.outbox.extend(events);
         }
         Ok(())

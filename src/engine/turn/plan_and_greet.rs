@@ -1,9 +1,10 @@
 //! Start of a user's turn: compares the agent's hash, makes the plan and sends the greeting.
 
 use super::decision::Decision;
+use super::interruption::Interruption;
 use super::placeholder::is_placeholder;
 use super::state::Turn;
-use crate::execution::{CancelReason, TurnError};
+use crate::execution::TurnError;
 use crate::turn::planner;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,28 +25,25 @@ pub(super) struct LoopInput {
 }
 
 impl Turn<'_> {
-    /// Loads or makes the plan, and sends the greeting if the session still needs one. The inner error cancels the
-    /// turn.
-    pub(super) async fn plan_and_greet(&mut self) -> Result<Result<LoopInput, CancelReason>, TurnError> {
+    /// Loads or makes the plan, and sends the greeting if the session still needs one.
+    pub(super) async fn plan_and_greet(&mut self) -> Result<LoopInput, Interruption> {
         let changed = self.session.workflow_state.hash != self.agent.hash;
         // A repeated turn replays its phase 1 although the plan is now in the cache: it needs the recorded decision.
         let planned = self.has_planned();
         let cached = if planned { None } else { self.cached_plan().await? };
         let (plan, first) = match cached {
             Some(plan) => (plan, None),
-            None => match Box::pin(self.phase_one()).await? {
-                Ok((draft, decision)) => {
-                    let plan = planner::complete(&self.agent, draft, self.services.clock.now());
-                    (self.services.store.put_plan(plan).await?, Some(decision))
-                }
-                Err(reason) => return Ok(Err(reason)),
-            },
+            None => {
+                let (draft, decision) = Box::pin(self.phase_one()).await?;
+                let plan = planner::complete(&self.agent, draft, self.services.clock.now());
+                (self.services.store.put_plan(plan).await?, Some(decision))
+            }
         };
         if changed {
             self.adopt_configuration();
         }
         let greeted = self.greet(&plan).await?;
-        Ok(Ok(LoopInput { plan, first, greeted }))
+        Ok(LoopInput { plan, first, greeted })
     }
 
     /// Loads the cached plan of the agent's current hash.

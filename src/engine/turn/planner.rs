@@ -35,7 +35,7 @@ pub fn complete(agent: &AgentRecord, draft: PlanDraft, now: Timestamp) -> Plan {
 }
 
 /// The plan that equals the configuration, for a turn that does not ask the model to parse it.
-pub fn unplanned(agent: &AgentRecord, now: Timestamp) -> Plan {
+pub(crate) fn unplanned(agent: &AgentRecord, now: Timestamp) -> Plan {
     let config = &agent.config;
     Plan {
         workflow_id: config.id.clone(),

@@ -88,7 +88,9 @@ impl<'a> KnowledgeReply<'a> {
     pub(super) fn new(
         plan: &'a Plan,
         grounds: &'a Grounds,
-        (history, results, message): (SharedText, &'a str, &'a str),
+        history: SharedText,
+        results: &'a str,
+        message: &'a str,
     ) -> Self {
         let (name, tone, constraints) = (plan.name.as_str(), plan.tone.as_str(), plan.constraints.as_str());
         let Grounds { decided, hits } = grounds;
@@ -142,7 +144,6 @@ pub(super) fn messages(mut system: String, message: &str, images: Vec<String>) -
 
 /// Converts the error of a prompt that cannot be rendered. The turn is repeated, since an operator can repair the
 /// prompt.
-#[allow(clippy::needless_pass_by_value)] // The shape that `map_err` wants.
 pub(super) fn failed(error: PromptError) -> TurnError {
-    TurnError::Failed(error.to_string())
+    TurnError::Failed(error.into())
 }

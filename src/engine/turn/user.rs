@@ -1,5 +1,6 @@
 //! Turns for user messages.
 
+use super::interruption::Interruption;
 use super::state::Turn;
 use crate::execution::TurnError;
 use futures::FutureExt;
@@ -30,9 +31,10 @@ impl Turn<'_> {
 
     /// Makes the plan and the greeting if needed, then runs the decision loop.
     pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
-        let input = match self.plan_and_greet().await? {
+        let input = match self.plan_and_greet().await {
             Ok(input) => input,
-            Err(reason) => return self.cancel(&reason),
+            Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
+            Err(Interruption::Turn(error)) => return Err(error),
         };
         self.transition(Status::Processing);
         self.iterate(input.plan, input.first, input.greeted).await

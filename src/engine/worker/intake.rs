@@ -1,6 +1,7 @@
 //! Reads messages as jobs and finds their agent or workflow. A job that cannot run becomes a dead letter.
 
 use super::WorkerState;
+use super::stop::Stop;
 use crate::run;
 use base::metrics::metrics;
 use definitions::agent::AgentRecord;
@@ -33,6 +34,26 @@ pub(super) struct RejectedJob {
 impl RejectedJob {
     fn new(cause: Cause, reason: impl Into<String>, job: Option<&Job>) -> Self {
         Self { cause, reason: reason.into(), job_id: job.map(|job| job.job_id.clone()), attempts: 1 }
+    }
+}
+
+/// Why a job has no turn.
+pub(super) enum IntakeError {
+    /// The job can never run.
+    Rejected(RejectedJob),
+    /// Queue or store have failed.
+    Stop(Stop),
+}
+
+impl From<RejectedJob> for IntakeError {
+    fn from(rejected: RejectedJob) -> Self {
+        Self::Rejected(rejected)
+    }
+}
+
+impl<E: Into<Stop>> From<E> for IntakeError {
+    fn from(error: E) -> Self {
+        Self::Stop(error.into())
     }
 }
 
@@ -74,9 +95,9 @@ pub(super) fn check_job_of_run(job: &Job, session: &Session) -> Result<(), Rejec
 
 /// Finds the workflow of a run. Refuses the run if the workflow is unknown, and marks its pending record as failed. A
 /// run that repeats another run takes the definition from there and needs no workflow.
-pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Result<Pin, RejectedJob>, StoreError> {
+pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Pin, IntakeError> {
     let JobBody::Run { workflow_id, from_run, .. } = &job.body else {
-        return Ok(Err(RejectedJob::new(Cause::Invalid, "the job is not a run", Some(job))));
+        return Err(RejectedJob::new(Cause::Invalid, "the job is not a run", Some(job)).into());
     };
     let (known, why) = match crate::execution::stored::runs(shared.store().as_ref(), workflow_id).await {
         Ok(known) => (known, None),
@@ -84,11 +105,11 @@ pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Resul
         Err(error @ StoreError::Damaged { .. }) => {
             (None, Some(format!("{error}; put the workflow again, then replay this dead letter")))
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     if known.is_some() || from_run.is_some() {
         let hash = known.unwrap_or_default();
-        return Ok(Ok(Pin { agent_id: workflow_id.clone(), hash, announce: false }));
+        return Ok(Pin { agent_id: workflow_id.clone(), hash, announce: false });
     }
     let missing = || {
         format!(
@@ -102,7 +123,7 @@ pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Resul
         let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(shared.clock().now()), ..record };
         shared.store().update_run(failed, 0).await?;
     }
-    Ok(Err(RejectedJob::new(Cause::Invalid, reason, Some(job))))
+    Err(RejectedJob::new(Cause::Invalid, reason, Some(job)).into())
 }
 
 /// Finds the agent version for a job: the current version for a user message, and for other jobs the version with which
@@ -111,41 +132,38 @@ pub(super) async fn agent_of(
     shared: &WorkerState,
     job: &Job,
     session: Option<&Session>,
-) -> Result<Result<Arc<AgentRecord>, RejectedJob>, StoreError> {
+) -> Result<Arc<AgentRecord>, IntakeError> {
     let named = job.user_message().and_then(|message| message.agent_id.as_deref());
     let known = session.map(|session| session.agent_id.as_str()).filter(|agent_id| !agent_id.is_empty());
     let Some(agent_id) = named.or(known) else {
         if let Some(nobody) = nobody(job, session) {
-            return Ok(Ok(nobody));
+            return Ok(nobody);
         }
         let reason = "the session is new and the job has no agent_id";
-        return Ok(Err(RejectedJob::new(Cause::Invalid, reason, Some(job))));
+        return Err(RejectedJob::new(Cause::Invalid, reason, Some(job)).into());
     };
     if job.user_message().is_none()
         && let Some(hash) = session.map(|session| session.workflow_state.hash.as_str()).filter(|hash| !hash.is_empty())
         && let Some(version) = skip_unreadable(shared.store().agent_version(agent_id, hash).await)?
     {
-        return Ok(Ok(version));
+        return Ok(version);
     }
     let current = match shared.store().agent(agent_id).await {
         Err(error @ StoreError::Damaged { .. }) => {
             let reason =
                 format!("{error}; apply its file again with `turnwheel agents apply`, then replay this dead letter");
-            return Ok(Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job))));
+            return Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into());
         }
         current => current?,
     };
-    Ok(match current {
-        None => {
-            let reason = format!("agent `{agent_id}` is not known; apply its file with `turnwheel agents apply`");
-            Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)))
-        }
+    let reason = match current {
+        None => format!("agent `{agent_id}` is not known; apply its file with `turnwheel agents apply`"),
         Some(agent) if agent.config.is_task_agent() => {
-            let reason = format!("agent `{agent_id}` is a task agent, which takes no chat sessions");
-            Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)))
+            format!("agent `{agent_id}` is a task agent, which takes no chat sessions")
         }
-        Some(agent) => Ok(agent),
-    })
+        Some(agent) => return Ok(agent),
+    };
+    Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
 }
 
 /// The empty agent for a session that only runs have used so far, so that it has no agent. The session's first user

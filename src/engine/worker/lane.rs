@@ -1,7 +1,7 @@
 //! Drives the lane of one session: reads its job, acquires the lease, runs its turns in stream order, acknowledges
 //! them.
 
-use super::intake::{self, RejectedJob};
+use super::intake::{self, IntakeError, RejectedJob};
 use super::lane_session::LaneSession;
 use super::lanes::LanePosition;
 use super::rewind::{self, Standing};
@@ -72,7 +72,7 @@ async fn process_wake_up(
 
 /// Enters the lane for one message. Returns the position up to which the lane is processed, as far as known.
 async fn enter_or_discard(shared: &WorkerState, wake: &Message) -> Result<LanePosition, Stop> {
-    let mut prepared = prepare(shared, wake).await?;
+    let mut prepared = prepare(shared, wake).await;
     if let Err(UnreadyJob::NoSession(_)) = prepared {
         // A message before this one may create the session, even if another worker was woken for that message. The
         // order of the stream counts.
@@ -80,12 +80,13 @@ async fn enter_or_discard(shared: &WorkerState, wake: &Message) -> Result<LanePo
             return Ok(handled);
         }
         // The missing earlier messages were processed by another worker, so the session may exist now.
-        prepared = prepare(shared, wake).await?;
+        prepared = prepare(shared, wake).await;
     }
     let rejected = match prepared {
         Ok(prepared) => return enter(shared, wake, prepared).await,
         Err(UnreadyJob::NoSession(rejected)) => rejected,
-        Err(UnreadyJob::Rejected(rejected)) => Some(rejected),
+        Err(UnreadyJob::Intake(IntakeError::Rejected(rejected))) => Some(rejected),
+        Err(UnreadyJob::Intake(IntakeError::Stop(stop))) => return Err(stop),
     };
     if let Some(rejected) = rejected {
         Box::pin(intake::dead_letter(shared, wake, rejected)).await?;
@@ -100,8 +101,10 @@ async fn find_earlier(shared: &WorkerState, wake: &Message) -> Result<Option<(Me
         && first.seq < wake.seq
     {
         after = first.seq;
-        if let Ok(prepared) = prepare(shared, &first).await? {
-            return Ok(Some((first, prepared)));
+        match prepare(shared, &first).await {
+            Ok(prepared) => return Ok(Some((first, prepared))),
+            Err(UnreadyJob::Intake(IntakeError::Stop(stop))) => return Err(stop),
+            Err(UnreadyJob::NoSession(_) | UnreadyJob::Intake(IntakeError::Rejected(_))) => {}
         }
     }
     Ok(None)
@@ -119,27 +122,27 @@ async fn enter_earlier(shared: &WorkerState, wake: &Message) -> Result<Option<La
 async fn enter(shared: &WorkerState, wake: &Message, prepared: ReadyJob) -> Result<LanePosition, Stop> {
     let ReadyJob { job, pin, model, kind } = prepared;
     let _permit = shared.bulkhead.acquire(&model).await.map_err(Stop::ModelSaturated)?;
-    let request = acquire_request(shared, wake, &job, (pin, kind));
+    let request = acquire_request(shared, wake, &job, pin, kind);
     let until = shared.clock().moment() + shared.ack_wait;
     // Runs concurrently with the acquisition: it nearly always reads the message that the lane processes next.
     let mut first = maybe_done(shared.queue().next_in_lane(&wake.session_id, 0, 0));
     let acquired = poll_alongside(shared.store().acquire(request), &mut first).await;
     match acquired? {
         Acquired::Granted(grant) => {
-            Box::pin(LaneSession::new(shared, *grant, until, (wake.seq, job)).process(first)).await
+            Box::pin(LaneSession::new(shared, *grant, until, wake.seq, job).process(first)).await
         }
         Acquired::Handled | Acquired::OtherStream => {
             drop(first);
             match Box::pin(rewind::check_standing(shared, wake, &job)).await? {
                 Standing::Handled => discard(shared, &wake.session_id, wake.seq).await,
-                Standing::New { stream, rewind } => Box::pin(enter_again(shared, wake, (stream, rewind))).await,
+                Standing::New { stream, rewind } => Box::pin(enter_again(shared, wake, stream, rewind)).await,
             }
         }
         Acquired::Busy(until) => leave_busy(shared, wake.seq, &job, until).await,
     }
 }
 
-fn acquire_request(shared: &WorkerState, wake: &Message, job: &Job, (pin, kind): (Pin, Kind)) -> Acquire {
+fn acquire_request(shared: &WorkerState, wake: &Message, job: &Job, pin: Pin, kind: Kind) -> Acquire {
     Acquire {
         session_id: wake.session_id.clone(),
         seq: wake.seq,
@@ -163,11 +166,16 @@ fn acquire_request(shared: &WorkerState, wake: &Message, job: &Job, (pin, kind):
 async fn enter_again(
     shared: &WorkerState,
     wake: &Message,
-    (stream, rewind): (Timestamp, Option<Rewind>),
+    stream: Timestamp,
+    rewind: Option<Rewind>,
 ) -> Result<LanePosition, Stop> {
-    let Ok(ReadyJob { job, pin, kind, .. }) = prepare(shared, wake).await? else { return Err(Stop::OtherStream) };
+    let ReadyJob { job, pin, kind, .. } = match prepare(shared, wake).await {
+        Ok(prepared) => prepared,
+        Err(UnreadyJob::Intake(IntakeError::Stop(stop))) => return Err(stop),
+        Err(UnreadyJob::NoSession(_) | UnreadyJob::Intake(IntakeError::Rejected(_))) => return Err(Stop::OtherStream),
+    };
     let until = shared.clock().moment() + shared.ack_wait;
-    let request = Acquire { stream, rewind, ..acquire_request(shared, wake, &job, (pin, kind)) };
+    let request = Acquire { stream, rewind, ..acquire_request(shared, wake, &job, pin, kind) };
     match shared.store().acquire(request).await? {
         Acquired::Granted(grant) => {
             if let Some(found) = &rewind {
@@ -175,7 +183,7 @@ async fn enter_again(
             }
             // The first message and the job's default id may have been read from the former stream, so both are read
             // again.
-            Box::pin(LaneSession::new(shared, *grant, until, (0, job)).process(MaybeDone::Done(Ok(None)))).await
+            Box::pin(LaneSession::new(shared, *grant, until, 0, job).process(MaybeDone::Done(Ok(None)))).await
         }
         Acquired::Busy(until) => leave_busy(shared, wake.seq, &job, until).await,
         // Another worker has processed the lane meanwhile.
@@ -241,16 +249,19 @@ fn user_of(job: &Job) -> Option<String> {
 enum UnreadyJob {
     /// The job needs a session, and no such session exists. With the dead letter, if the job must not be dropped.
     NoSession(Option<RejectedJob>),
-    /// The job can never run.
-    Rejected(RejectedJob),
+    /// The job can never run, or queue or store have failed.
+    Intake(IntakeError),
+}
+
+impl<E: Into<IntakeError>> From<E> for UnreadyJob {
+    fn from(error: E) -> Self {
+        Self::Intake(error.into())
+    }
 }
 
 /// Reads the job of a wake-up and finds its agent or workflow.
-async fn prepare(shared: &WorkerState, wake: &Message) -> Result<Result<ReadyJob, UnreadyJob>, Stop> {
-    let job = match intake::decode(wake) {
-        Ok(job) => job,
-        Err(rejected) => return Ok(Err(UnreadyJob::Rejected(rejected))),
-    };
+async fn prepare(shared: &WorkerState, wake: &Message) -> Result<ReadyJob, UnreadyJob> {
+    let job = intake::decode(wake)?;
     let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
     if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
@@ -261,39 +272,32 @@ async fn prepare(shared: &WorkerState, wake: &Message) -> Result<Result<ReadyJob
         let matters = !matches!(job.body, JobBody::Timer { .. } | JobBody::Wake);
         let reason = format!("there is no session `{}`", job.session_id);
         let rejected = RejectedJob { cause: Cause::Invalid, reason, job_id: Some(job.job_id.clone()), attempts: 1 };
-        return Ok(Err(UnreadyJob::NoSession(matters.then_some(rejected))));
+        return Err(UnreadyJob::NoSession(matters.then_some(rejected)));
     }
-    match intake::agent_of(shared, &job, session.as_ref()).await? {
+    match intake::agent_of(shared, &job, session.as_ref()).await {
         Ok(agent) => {
             let announce = job.user_message().is_some();
             let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
-            Ok(Ok(ReadyJob { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat }))
+            Ok(ReadyJob { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Chat })
         }
-        Err(rejected) => {
+        Err(IntakeError::Rejected(rejected)) => {
             warn!(job_id = job.job_id, "no agent for the job");
             let needs_session = !named && session.is_none();
-            Ok(Err(if needs_session { UnreadyJob::NoSession(Some(rejected)) } else { UnreadyJob::Rejected(rejected) }))
+            Err(if needs_session { UnreadyJob::NoSession(Some(rejected)) } else { rejected.into() })
         }
+        Err(error @ IntakeError::Stop(_)) => Err(error.into()),
     }
 }
 
 /// Finds the workflow of a job in the lane of a run.
-async fn prepare_run(
-    shared: &WorkerState,
-    job: Job,
-    session: Option<Session>,
-) -> Result<Result<ReadyJob, UnreadyJob>, Stop> {
+async fn prepare_run(shared: &WorkerState, job: Job, session: Option<Session>) -> Result<ReadyJob, UnreadyJob> {
     if let Some(session) = &session
         && !matches!(job.body, JobBody::Wake)
-        && let Err(rejected) = intake::check_job_of_run(&job, session)
     {
-        return Ok(Err(UnreadyJob::Rejected(rejected)));
+        intake::check_job_of_run(&job, session)?;
     }
     let pin = match (&job.body, session) {
-        (JobBody::Run { .. }, _) => match intake::workflow_of(shared, &job).await? {
-            Ok(pin) => pin,
-            Err(rejected) => return Ok(Err(UnreadyJob::Rejected(rejected))),
-        },
+        (JobBody::Run { .. }, _) => intake::workflow_of(shared, &job).await?,
         (_, session) => {
             let (agent_id, hash) =
                 session.map(|session| (session.agent_id, session.workflow_state.hash)).unwrap_or_default();
@@ -301,5 +305,5 @@ async fn prepare_run(
         }
     };
     let model = format!("workflow {}", pin.agent_id);
-    Ok(Ok(ReadyJob { job, pin, model, kind: Kind::Run }))
+    Ok(ReadyJob { job, pin, model, kind: Kind::Run })
 }

@@ -27,10 +27,8 @@ pub(super) enum Standing {
 /// Finds out whether the session has processed `wake`, the message of `job`.
 pub(super) async fn check_standing(shared: &WorkerState, wake: &Message, job: &Job) -> Result<Standing, Stop> {
     let Some(session) = shared.store().session(&wake.session_id).await? else {
-        return Err(Stop::Infrastructure(format!(
-            "session `{}` was deleted while its message was processed",
-            wake.session_id
-        )));
+        let problem = format!("session `{}` was deleted while its message was processed", wake.session_id);
+        return Err(Stop::Infrastructure(problem.into()));
     };
     let stream = shared.queue().stream().await?;
     let same = session.stream.is_none_or(|known| known == stream.created_at);

@@ -3,6 +3,7 @@
 
 use super::WorkerState;
 use crate::execution::TurnError;
+use base::error::SharedError;
 use base::metrics::metrics;
 use std::time::Duration;
 use storage::queue::QueueError;
@@ -25,9 +26,9 @@ const MAX_REFUSED_DELAY: Duration = Duration::from_secs(300);
 /// The reason for which a worker leaves a lane with unfinished jobs.
 pub(super) enum Stop {
     /// Queue or store are unreachable. Does not count as an attempt of the job.
-    Infrastructure(String),
+    Infrastructure(SharedError),
     /// The job failed. It is retried after the delay, and the attempt counts.
-    Failed(String, Duration),
+    Failed(SharedError, Duration),
     /// Another worker holds the lease, until this time unless it renews it.
     Busy(Timestamp),
     /// This worker held the lease and lost it.
@@ -37,11 +38,11 @@ pub(super) enum Stop {
     /// The job's model occupies all places that it may have. The job is retried after the delay.
     ModelSaturated(Duration),
     /// This version of Turnwheel cannot read the session or a document that it needs. Another worker may be able to.
-    Unreadable(String),
+    Unreadable(SharedError),
     /// Queue or store refuse the session or its job, and a retry would be refused too.
-    Refused(String),
+    Refused(SharedError),
     /// The lane of another session has no room for the job that this run publishes when it ends.
-    NoRoom(String),
+    NoRoom(SharedError),
     /// The messages of the lane belong to another stream than the one that the session has recorded.
     OtherStream,
 }
@@ -49,9 +50,9 @@ pub(super) enum Stop {
 impl From<StoreError> for Stop {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(_) => Self::Infrastructure(error.to_string()),
-            StoreError::Damaged { .. } => Self::Unreadable(error.to_string()),
-            StoreError::Refused(_) => Self::Refused(error.to_string()),
+            StoreError::Unavailable(_) => Self::Infrastructure(error.into()),
+            StoreError::Damaged { .. } => Self::Unreadable(error.into()),
+            StoreError::Refused(_) => Self::Refused(error.into()),
         }
     }
 }
@@ -59,9 +60,9 @@ impl From<StoreError> for Stop {
 impl From<QueueError> for Stop {
     fn from(error: QueueError) -> Self {
         match error {
-            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.to_string()),
+            QueueError::Unavailable(_) | QueueError::Full(_) => Self::Infrastructure(error.into()),
             // A retry does not help, and other sessions must not wait for it.
-            QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Refused(error.to_string()),
+            QueueError::TooLarge { .. } | QueueError::Refused(_) => Self::Refused(error.into()),
         }
     }
 }
@@ -76,7 +77,7 @@ impl Stop {
             TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem) => {
                 Self::Failed(problem, FAILURE_DELAY)
             }
-            error @ TurnError::Cancelled => Self::Failed(error.to_string(), FAILURE_DELAY),
+            error @ TurnError::Cancelled => Self::Failed(error.into(), FAILURE_DELAY),
         }
     }
 }
@@ -85,7 +86,7 @@ impl Stop {
 pub(super) async fn leave_lane(shared: &WorkerState, session_id: &str, stop: Stop) {
     let delay = match stop {
         Stop::Infrastructure(problem) => {
-            shared.health.report_failure(&problem);
+            shared.health.report_failure(&problem.to_string());
             UNREACHABLE_DELAY
         }
         Stop::Failed(problem, delay) => {

@@ -2,7 +2,7 @@
 //! uses the same ones.
 
 use super::WorkerState;
-use super::intake::{self, RejectedJob};
+use super::intake::{self, IntakeError};
 use super::stop::Stop;
 use crate::execution::TurnId;
 use definitions::agent::AgentRecord;
@@ -63,8 +63,9 @@ pub(super) async fn pin_turn(
     shared: &WorkerState,
     session: &Session,
     message: &Message,
-    (turn, job): (&TurnId, Job),
-) -> Result<Result<PinnedTurn, RejectedJob>, Stop> {
+    turn: &TurnId,
+    job: Job,
+) -> Result<PinnedTurn, IntakeError> {
     let pin = session.turn.as_ref().filter(|turn| turn.seq == message.seq);
     let pinned = match pin {
         // Versions never change and are cached, so this does not query the store.
@@ -73,14 +74,11 @@ pub(super) async fn pin_turn(
     };
     let agent = match pinned {
         Some(agent) => agent,
-        None => match intake::agent_of(shared, &job, Some(session)).await? {
-            Ok(agent) => agent,
-            Err(rejected) => return Ok(Err(rejected)),
-        },
+        None => intake::agent_of(shared, &job, Some(session)).await?,
     };
     let merges = agent.config.double_text == DoubleText::Merge && job.user_message().is_some();
     if pin.is_some() && !merges {
-        return Ok(Ok(PinnedTurn { agent, jobs: [job].into(), through: LastMessage::from_message(message) }));
+        return Ok(PinnedTurn { agent, jobs: [job].into(), through: LastMessage::from_message(message) });
     }
     let mut merged = if merges {
         messages_to_merge(shared, session, message, &job, MAX_MERGED_MESSAGES, None).await?
@@ -89,7 +87,7 @@ pub(super) async fn pin_turn(
     };
     let through = merged.last().map_or(message.seq, |merged| merged.seq);
     let asked = TurnPinRecord { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
-    let record = record_pin(shared, session, (&turn.id, &job), asked).await?;
+    let record = record_pin(shared, session, &turn.id, &job, asked).await?;
     let agent = recorded_version(shared, agent, &record).await?;
     if record.through != through {
         merged = messages_to_merge(shared, session, message, &job, usize::MAX, Some(record.through)).await?;
@@ -102,7 +100,7 @@ pub(super) async fn pin_turn(
             jobs.push(job);
         }
     }
-    Ok(Ok(PinnedTurn { agent, jobs: jobs.into(), through }))
+    Ok(PinnedTurn { agent, jobs: jobs.into(), through })
 }
 
 /// The agent version that the `begin` step recorded, possibly by another worker. Returns `agent` if that version is not
@@ -169,7 +167,8 @@ async fn messages_to_merge(
 async fn record_pin(
     shared: &WorkerState,
     session: &Session,
-    (turn_id, job): (&str, &Job),
+    turn_id: &str,
+    job: &Job,
     asked: TurnPinRecord,
 ) -> Result<TurnPinRecord, Stop> {
     let step = StepRecord {

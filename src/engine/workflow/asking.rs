@@ -137,7 +137,7 @@ impl Asking {
     }
 
     /// For a run that belongs to no conversation.
-    pub fn without_user() -> Self {
+    pub(crate) fn without_user() -> Self {
         Self::new(Recipient::Nobody)
     }
 
@@ -172,7 +172,7 @@ impl Asking {
         let full_key = journal.full_key(key);
         if let Some(reply) = self.reply(&full_key) {
             if reply.question.text != question.text {
-                return Err(changed(journal, full_key, (&reply.question, question)));
+                return Err(changed(journal, full_key, &reply.question, question));
             }
             self.state().answered = true;
             return Ok(QuestionState::Answered);
@@ -261,14 +261,14 @@ impl Asking {
     pub(crate) fn check_answered(&self, journal: &Journal) -> Result<(), JournalError> {
         match &self.recipient {
             Recipient::User(Some(reply)) if !self.state().answered => {
-                Err(changed(journal, reply.key.clone(), (&reply.question, &Question::new(""))))
+                Err(changed(journal, reply.key.clone(), &reply.question, &Question::new("")))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn changed(journal: &Journal, key: String, (recorded, asked): (&Question, &Question)) -> JournalError {
+fn changed(journal: &Journal, key: String, recorded: &Question, asked: &Question) -> JournalError {
     let hash = |question: &Question| canonical::hash(&json!(question.text));
     JournalError::Mismatch { turn_id: journal.turn_id().to_owned(), key, recorded: hash(recorded), asked: hash(asked) }
 }

@@ -162,7 +162,7 @@ impl FlowContext {
         let facts = Facts { message: text.to_owned(), ..Facts::default() };
         let request = ModelRequest::new(messages).with_facts(facts);
         let names = self.agent.config.model.to_string();
-        let model = (names.as_str(), self.model.as_ref());
+        let model = recorded::NamedModel { names: &names, model: self.model.as_ref() };
         let key = &own_key(key);
         self.asks()?;
         match recorded::ask(&self.journal, key, model, &(instruction, text), request).await {
@@ -183,13 +183,13 @@ impl FlowContext {
             vec![PromptMessage::new(PromptRole::System, instruction), PromptMessage::new(PromptRole::User, text)];
         let facts = Facts { message: text.to_owned(), ..Facts::default() };
         let (sink, pieces) = deltas();
-        let question = (ModelRequest::new(messages).with_facts(facts), sink);
+        let request = ModelRequest::new(messages).with_facts(facts);
         let names = self.agent.config.model.to_string();
-        let model = (names.as_str(), self.model.as_ref());
+        let model = recorded::NamedModel { names: &names, model: self.model.as_ref() };
         let key = &own_key(key);
         self.asks()?;
         let input = (instruction, text);
-        let asking = recorded::stream_last(&self.journal, key, model, &input, question, |_| false);
+        let asking = recorded::stream_last(&self.journal, key, model, &input, request, sink, |_| false);
         // The last chunks may still be in flight when the answer is complete, so the flow counts as busy until they
         // are out.
         let _busy = self.journal.enter();

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// A column of the table: heading, and name of the row's field.
-pub type Column = (&'static str, &'static str);
+pub(crate) type Column = (&'static str, &'static str);
 
 /// One measurement: the parameters and the figures by name.
 pub type Row = Map<String, Value>;

@@ -38,9 +38,11 @@ impl Stored {
     pub(super) async fn write(
         &self,
         numbers: std::ops::Range<usize>,
-        (name, words): (fn(usize) -> String, bool),
+        name: fn(usize) -> String,
+        words: bool,
         timer: impl Fn(&str, usize) -> Option<NewTimer>,
-        (verb, progress): (&str, &dyn Progress),
+        verb: &str,
+        progress: &dyn Progress,
     ) -> anyhow::Result<()> {
         let (total, mut done, begun) = (numbers.len(), 0, Instant::now());
         let one = |(place, number)| {

@@ -202,7 +202,7 @@ impl Arming {
                 traceparent: None,
             })
         };
-        self.sessions.write(sessions, (session, false), timer, ("armed", progress)).await
+        self.sessions.write(sessions, session, false, timer, "armed", progress).await
     }
 
     /// Arms `count` timers from session `first` on. They become due at `rate` per second, once all are armed.

@@ -106,7 +106,7 @@ impl TurnsBench<'_> {
                 engine.span(seconds / 2, progress).await?;
             }
         }
-        let measured = engine.end(("us_per_turn", &mut row)).await?;
+        let measured = engine.end("us_per_turn", &mut row).await?;
         row.insert("turns".into(), measured.turns.into());
         row.insert("turns_per_s".into(), rounded(measured.rate()));
         measured.latencies.put(&mut row);
@@ -114,7 +114,7 @@ impl TurnsBench<'_> {
         row.insert("refused".into(), measured.refused.into());
         row.insert("hot_turns_per_s".into(), rounded(measured.hot_turns as f64 / measured.seconds));
         if let Some(floor) = floor {
-            let floor = floor.end(("floor_us_per_turn", &mut row)).await?;
+            let floor = floor.end("floor_us_per_turn", &mut row).await?;
             if floor.turns == 0 {
                 let hint = "measure longer with --seconds, or skip the floor with --no-floor";
                 return Err(Problem::new("the floor finished no turn within the measured time", hint).into());
@@ -136,16 +136,14 @@ impl TurnsBench<'_> {
         let (store, stream) = (Arc::clone(&namespace.store), namespace.queue.stream().await?.created_at);
         let stored = Stored { store, agent_hash: agent.hash.clone(), stream, last_seq: 1 };
         namespace.store.put_agent(agent).await?;
-        stored
-            .write(0..options.stored, (|number| format!("x{number}"), true), |_, _| None, ("stored", progress))
-            .await?;
+        stored.write(0..options.stored, |number| format!("x{number}"), true, |_, _| None, "stored", progress).await?;
         let profile =
             MemberProfile { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
         let mut load = Load::new(&namespace, self.sessions(), false).await?.beside_hot(options.hot_users);
         let workers = Workers::start(&namespace, &profile, options.workers, self.cluster.dir())?;
         load.fill(self.sessions().min(REAL_TURN_SESSIONS), FILL_CONCURRENCY, progress).await?;
         let rest = REAL_TURN_SESSIONS..self.sessions().max(REAL_TURN_SESSIONS);
-        stored.write(rest, (|number| format!("s{number}"), true), |_, _| None, ("sessions stored", progress)).await?;
+        stored.write(rest, |number| format!("s{number}"), true, |_, _| None, "sessions stored", progress).await?;
         if options.stored > 0 || self.sessions() > REAL_TURN_SESSIONS {
             namespace.settle(progress).await?;
         }
@@ -232,7 +230,7 @@ impl Side<'_> {
     }
 
     /// Stops the side. Adds the processor time per turn to the row under `name`, and returns the figures.
-    async fn end(self, (name, row): (&str, &mut Row)) -> anyhow::Result<Measured> {
+    async fn end(self, name: &str, row: &mut Row) -> anyhow::Result<Measured> {
         let measured = self.measured.context("nothing was measured")?;
         self.used.put(measured.answered, name, row);
         self.workers.end().await;

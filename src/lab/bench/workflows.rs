@@ -51,10 +51,10 @@ pub async fn run(
     let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let mut rows = Vec::new();
     for stages in &options.stages {
-        rows.push(Box::pin(row(&cluster, options, (1, *stages), progress)).await?);
+        rows.push(Box::pin(row(&cluster, options, 1, *stages, progress)).await?);
     }
     if options.runs > 0 {
-        rows.push(Box::pin(row(&cluster, options, (options.runs, options.run_stages), progress)).await?);
+        rows.push(Box::pin(row(&cluster, options, options.runs, options.run_stages, progress)).await?);
     }
     Ok(Report { environment: cluster.conditions.clone(), rows, columns: COLUMNS })
 }
@@ -62,7 +62,8 @@ pub async fn run(
 async fn row(
     cluster: &TestCluster,
     options: &WorkflowsOptions,
-    (runs, stages): (usize, usize),
+    runs: usize,
+    stages: usize,
     progress: &dyn Progress,
 ) -> anyhow::Result<Row> {
     progress.phase(&format!("workflows: {runs} × a pipeline of {stages} stages"));

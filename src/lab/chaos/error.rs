@@ -1,7 +1,7 @@
 //! Errors of a run that ends without a verdict.
 
 use super::faults::Fault;
-use std::fmt::Display;
+use base::error::SharedError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -17,12 +17,12 @@ pub enum ChaosError {
         looked: String,
     },
     /// A process did not start or did not become ready.
-    #[error("{name} failed to start: {problem}{}", log_text(.log))]
+    #[error("{name} failed to start: {source}{}", log_text(.log))]
     Start {
         /// Name of the process.
         name: String,
         /// The reason.
-        problem: String,
+        source: SharedError,
         /// The last lines of its log.
         log: String,
     },
@@ -33,12 +33,12 @@ pub enum ChaosError {
     #[error("fault `{0}` needs several NATS servers")]
     NeedsReplicas(Fault),
     /// Another step of the run failed.
-    #[error("{what}: {problem}")]
+    #[error("{what}: {source}")]
     Failed {
         /// The step that failed.
         what: String,
         /// The reason.
-        problem: String,
+        source: SharedError,
     },
     /// The caller stopped the run.
     #[error("stopped before the end, so there is no verdict")]
@@ -46,8 +46,8 @@ pub enum ChaosError {
 }
 
 impl ChaosError {
-    pub(super) fn failed(what: impl Into<String>, problem: impl Display) -> Self {
-        Self::Failed { what: what.into(), problem: problem.to_string() }
+    pub(super) fn failed(what: impl Into<String>, source: impl Into<SharedError>) -> Self {
+        Self::Failed { what: what.into(), source: source.into() }
     }
 
     /// What the user can do about it; empty if nothing.

@@ -33,11 +33,11 @@ pub(super) struct SimulatedUsers {
 }
 
 /// All published messages and invalid jobs.
-#[derive(Default)]
-struct Ledger {
-    sent: Vec<SentMessage>,
-    bad: Vec<SentInvalidJob>,
-    troubles: Vec<String>,
+#[derive(Clone, Default)]
+pub(super) struct Ledger {
+    pub(super) sent: Vec<SentMessage>,
+    pub(super) bad: Vec<SentInvalidJob>,
+    pub(super) troubles: Vec<String>,
 }
 
 #[derive(Default)]
@@ -94,10 +94,9 @@ impl SimulatedUsers {
         }
     }
 
-    /// The ledger for the checker: messages, invalid jobs, problems.
-    pub(super) fn published(&self) -> (Vec<SentMessage>, Vec<SentInvalidJob>, Vec<String>) {
-        let ledger = self.ledger();
-        (ledger.sent.clone(), ledger.bad.clone(), ledger.troubles.clone())
+    /// A copy of the ledger, for the checker.
+    pub(super) fn published(&self) -> Ledger {
+        self.ledger().clone()
     }
 
     pub(super) fn count(&self) -> Published {

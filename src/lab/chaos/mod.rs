@@ -48,7 +48,7 @@ use checker::Findings;
 use definitions::agent::AgentRecord;
 use environment::RunEnvironment;
 use faults::FaultContext;
-use load::SimulatedUsers;
+use load::{Ledger, SimulatedUsers};
 use observer::Observer;
 use processes::Processes;
 use recovery::{Outages, Recovery};
@@ -144,7 +144,7 @@ async fn play(
     let (programs, replicated) = (&options.programs, options.replicas > 1);
     let nats = Nats::start(environment, &programs.nats_server, options.replicas, tasks).await?;
     let mongo = Mongo::start(environment, &programs.mongod, options.members, replicated, tasks).await?;
-    let settings = processes::settings(&options.settings, (&nats.url(), options.replicas), &mongo.uri())?;
+    let settings = processes::settings(&options.settings, &nats.url(), options.replicas, &mongo.uri())?;
     let observer = Observer::new(&settings, &mongo.client(), tasks).await?;
     for manner in Manner::ALL {
         apply(&observer, manner, &address).await?;
@@ -155,7 +155,7 @@ async fn play(
     let outages = Arc::<Outages>::default();
     let sessions = mongo.client().database(&settings.mongodb.database).collection("sessions");
     let recovery = Recovery::new(sessions, Arc::clone(&outages), settings.worker.ack_wait.0);
-    let stage = Arc::new(FaultContext::new(processes, (nats, mongo), replicated, Arc::clone(&recovery), outages));
+    let stage = Arc::new(FaultContext::new(processes, nats, mongo, replicated, Arc::clone(&recovery), outages));
     let run = Run { options, observer: Arc::new(observer), load, stage, recovery, api, tell };
     run.through(environment.path(), tasks).await
 }
@@ -210,13 +210,13 @@ impl Run<'_> {
         self.stage.look_after_all().await;
         let mended = self.mended(quiet.is_some()).await?;
         let mut evidence = self.observer.evidence().await?;
-        let (sent, bad, troubles) = self.load.published();
+        let Ledger { sent, bad, troubles } = self.load.published();
         evidence.calls = self.api.calls();
         (evidence.sent, evidence.bad) = (sent, bad);
         evidence.troubles = [troubles, self.stage.troubles()].concat();
         let mut findings = checker::check(&evidence);
         findings.violations.extend(self.observer.invariants(&evidence).await?);
-        let verdict = self.verdict(findings, quiet, (self.observer.redeliveries().await, mended));
+        let verdict = self.verdict(findings, quiet, self.observer.redeliveries().await, mended);
         if self.options.keep || !verdict.clean {
             write(&evidence, &folder.join("facts.json"))?;
             write(&verdict, &folder.join("verdict.json"))?;
@@ -279,12 +279,7 @@ impl Run<'_> {
         });
     }
 
-    fn verdict(
-        &self,
-        findings: Findings,
-        quiet: Option<Duration>,
-        (redeliveries, mended): (Option<u64>, u64),
-    ) -> Verdict {
+    fn verdict(&self, findings: Findings, quiet: Option<Duration>, redeliveries: Option<u64>, mended: u64) -> Verdict {
         let happened = self.stage.happened();
         Verdict {
             clean: findings.violations.is_empty() && quiet.is_some(),

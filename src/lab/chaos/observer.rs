@@ -7,6 +7,7 @@ use crate::invariants::{self, Evidence, SeenCall};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
 use base::config::Settings;
+use base::error::SharedError;
 use base::tasks::Tasks;
 use bson::{Document, doc};
 use cluster::mongo::MongoStore;
@@ -14,7 +15,6 @@ use cluster::nats::NatsQueue;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::{Client, Database};
 use std::collections::{HashMap, HashSet};
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{Queue, StoredDeadLetter};
@@ -216,6 +216,6 @@ fn letter(kept: StoredDeadLetter) -> Letter {
 }
 
 #[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
-fn away(error: impl Display) -> ChaosError {
+fn away(error: impl Into<SharedError>) -> ChaosError {
     ChaosError::failed("cannot read from queue or store", error)
 }

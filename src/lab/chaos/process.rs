@@ -1,6 +1,7 @@
 //! One process of a run: starts, kills, pauses and restarts it.
 
 use super::error::ChaosError;
+use base::error::SharedError;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -39,7 +40,7 @@ impl ManagedProcess {
 
     /// Starts or restarts the process. Its environment contains only `PATH` and `NO_COLOR`.
     pub(super) fn start(&mut self) -> Result<(), ChaosError> {
-        let problem = |error: std::io::Error| self.failure(&error);
+        let problem = |error: std::io::Error| self.failure(error);
         let log = File::options().create(true).append(true).open(self.log()).map_err(problem)?;
         let child = Command::new(&self.program)
             .args(&self.args)
@@ -62,12 +63,10 @@ impl ManagedProcess {
         let deadline = Instant::now() + START_TIMEOUT;
         while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             if let Some(end) = self.ended() {
-                return Err(self.failure(&end));
+                return Err(self.failure(end));
             }
             if Instant::now() > deadline {
-                return Err(
-                    self.failure(&format!("nothing listens on port {port} after {} s", START_TIMEOUT.as_secs()))
-                );
+                return Err(self.failure(format!("nothing listens on port {port} after {} s", START_TIMEOUT.as_secs())));
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -135,8 +134,8 @@ impl ManagedProcess {
         self.folder.join(format!("{}.log", self.name))
     }
 
-    pub(super) fn failure(&self, problem: &dyn std::fmt::Display) -> ChaosError {
-        ChaosError::Start { name: self.name.clone(), problem: problem.to_string(), log: tail(&self.log()) }
+    pub(super) fn failure(&self, source: impl Into<SharedError>) -> ChaosError {
+        ChaosError::Start { name: self.name.clone(), source: source.into(), log: tail(&self.log()) }
     }
 }
 

@@ -28,11 +28,7 @@ pub(super) struct Processes {
 }
 
 /// Settings of the processes: `worker` and `lane` from `base`, and the servers of the run.
-pub(super) fn settings(
-    base: &Settings,
-    (nats, replicas): (&str, usize),
-    mongodb: &str,
-) -> Result<Settings, ChaosError> {
+pub(super) fn settings(base: &Settings, nats: &str, replicas: usize, mongodb: &str) -> Result<Settings, ChaosError> {
     let mut settings = Settings { worker: base.worker.clone(), lane: base.lane.clone(), ..Settings::default() };
     settings.nats.url = nats.to_owned();
     settings.nats.replicas = replicas;
@@ -81,10 +77,10 @@ impl Processes {
             }
             let mut gateway = self.gateway.lock().await;
             if let Some(end) = gateway.ended() {
-                return Err(gateway.failure(&end));
+                return Err(gateway.failure(end));
             }
             if Instant::now() > deadline {
-                return Err(gateway.failure(&format!("not ready after {} s", READY_TIMEOUT.as_secs())));
+                return Err(gateway.failure(format!("not ready after {} s", READY_TIMEOUT.as_secs())));
             }
             drop(gateway);
             sleep(Duration::from_millis(100)).await;
@@ -132,7 +128,8 @@ mod tests {
         base.worker.max_attempts = 3;
         let meant = settings(
             &base,
-            ("nats://127.0.0.1:1,nats://127.0.0.1:5", 3),
+            "nats://127.0.0.1:1,nats://127.0.0.1:5",
+            3,
             "mongodb://127.0.0.1:2,127.0.0.1:3/?replicaSet=chaos",
         )
         .unwrap();

@@ -2,6 +2,7 @@
 
 use super::Unreadable;
 use base::clock;
+use base::error::SharedError;
 use bytes::Bytes;
 use engine::workflow::orchestration::event::RunEvent;
 use futures::StreamExt;
@@ -236,12 +237,12 @@ async fn published(queue: &dyn Queue, session_id: &str) -> Result<Vec<Event>, Un
     queue.emit([event].into()).await?;
     let mut stream = queue.events(session_id, From::After(0)).await?;
     let mut events = Vec::new();
-    let unreadable = |problem: &str| Unreadable::Events(session_id.to_owned(), problem.to_owned());
+    let unreadable = |source: SharedError| Unreadable::Events { session_id: session_id.to_owned(), source };
     loop {
         let next = tokio::time::timeout(READ_TIMEOUT, stream.next()).await;
-        let next = next.map_err(|_| unreadable("timed out before the last event"))?;
-        let event = next.ok_or_else(|| unreadable("the stream ended before the last event"))??;
-        match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(&error.to_string()))? {
+        let next = next.map_err(|_| unreadable("timed out before the last event".into()))?;
+        let event = next.ok_or_else(|| unreadable("the stream ended before the last event".into()))??;
+        match Event::decode(event.event_type, &event.payload).map_err(|error| unreadable(error.into()))? {
             Event::Run(value) if value == mark => return Ok(events),
             event => events.push(event),
         }

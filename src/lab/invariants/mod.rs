@@ -19,6 +19,7 @@ mod runs;
 
 pub use evidence::{AcceptedMessage, Evidence, SeenCall, events, run_events};
 
+use base::error::SharedError;
 use evidence::Lane;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
@@ -44,9 +45,14 @@ pub enum Unreadable {
     /// The store returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The events of a session could not be read: session id, reason.
-    #[error("cannot read the events of session `{0}`: {1}")]
-    Events(String, String),
+    /// The events of a session could not be read.
+    #[error("cannot read the events of session `{session_id}`: {source}")]
+    Events {
+        /// The session.
+        session_id: String,
+        /// The reason.
+        source: SharedError,
+    },
 }
 
 /// Returns true if no work remains for the sessions of `sent`: each lane is empty and has no lease, and no timer is due

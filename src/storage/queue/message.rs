@@ -38,7 +38,7 @@ impl Message {
     pub fn job(&self) -> Result<Job, JobError> {
         ids::check("session_id", &self.session_id)?;
         let mut job: Job = serde_json::from_slice(&self.payload)
-            .map_err(|problem| JobError::Malformed(describe_error(&self.payload, &problem)))?;
+            .map_err(|source| JobError::Malformed { problem: describe_error(&self.payload, &source), source })?;
         if job.session_id != self.session_id {
             return Err(JobError::OtherSession { found: job.session_id, subject: self.session_id.clone() });
         }

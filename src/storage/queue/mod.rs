@@ -11,6 +11,7 @@ use types::cause::Cause;
 use types::event::{EventType, OutEvent};
 
 use async_trait::async_trait;
+use base::error::SharedError;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -25,10 +26,10 @@ pub enum QueueError {
     /// The queue is unreachable or did not respond within its time limit. The call may have taken effect. The same call
     /// may succeed later.
     #[error("the queue is unavailable: {0}")]
-    Unavailable(String),
+    Unavailable(#[source] SharedError),
     /// The stream, or the lane of the session, has no room for the message. The message is not stored.
     #[error("the queue is full: {0}")]
-    Full(String),
+    Full(#[source] SharedError),
     /// The payload is larger than the queue's limit. The message is not stored.
     #[error("the payload of {bytes} bytes exceeds the queue's limit of {limit} bytes")]
     TooLarge {
@@ -39,7 +40,24 @@ pub enum QueueError {
     },
     /// The queue rejected the call. The same call will fail again.
     #[error("the queue refused: {0}")]
-    Refused(String),
+    Refused(#[source] SharedError),
+}
+
+impl QueueError {
+    /// Creates [`Self::Unavailable`] from an error or a text.
+    pub fn unavailable(cause: impl Into<SharedError>) -> Self {
+        Self::Unavailable(cause.into())
+    }
+
+    /// Creates [`Self::Full`] from an error or a text.
+    pub fn full(cause: impl Into<SharedError>) -> Self {
+        Self::Full(cause.into())
+    }
+
+    /// Creates [`Self::Refused`] from an error or a text.
+    pub fn refused(cause: impl Into<SharedError>) -> Self {
+        Self::Refused(cause.into())
+    }
 }
 
 /// Places of each lane beyond `lane.max_depth`. They are reserved for operators' commands, due timers and wake-ups.
@@ -47,7 +65,7 @@ pub const LANE_RESERVE: u64 = 128;
 
 /// Returns the error for a user's message whose lane already holds `depth` jobs.
 pub fn lane_is_full(session_id: &str, depth: u64, max_depth: u64) -> QueueError {
-    QueueError::Full(format!(
+    QueueError::full(format!(
         "session `{session_id}` has {depth} jobs waiting, and `lane.max_depth` is {max_depth}; retry when some are \
          processed, or raise it"
     ))

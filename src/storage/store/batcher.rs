@@ -123,7 +123,7 @@ impl<I: EstimatedSize + Clone + Send + Sync + 'static, O: Send + 'static> Batche
     /// Runs one item as part of a bulk command and returns its result. Fails with `Unavailable` when the process is
     /// shutting down. When the caller drops the future, the item may still run.
     pub async fn submit(&self, asked: I) -> Result<O> {
-        let ended = || StoreError::Unavailable("the store is shutting down".into());
+        let ended = || StoreError::unavailable("the store is shutting down");
         let (answer, answered) = oneshot::channel();
         self.sender.send(Item { asked, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
@@ -233,7 +233,7 @@ mod tests {
 
     async fn run(asked: Arc<Vec<String>>) -> Result<Vec<Result<usize>>> {
         if asked.iter().any(|text| text == "bad") {
-            return Err(StoreError::Refused("bad".into()));
+            return Err(StoreError::refused("bad"));
         }
         Ok(asked.iter().map(|text| Ok(text.len())).collect())
     }

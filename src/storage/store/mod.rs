@@ -23,6 +23,7 @@ pub use records::*;
 pub use versioned::{Damaged, Listed};
 
 use async_trait::async_trait;
+use base::error::SharedError;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
@@ -43,18 +44,35 @@ pub enum StoreError {
     /// The store is unreachable or did not respond within its time limit. The call may have taken effect. The same call
     /// may succeed later.
     #[error("the store is unavailable: {0}")]
-    Unavailable(String),
+    Unavailable(#[source] SharedError),
     /// A stored document cannot be decoded: another version of the program wrote it, or a person edited it.
-    #[error("{what} in the store cannot be read: {problem}")]
+    #[error("{what} in the store cannot be read: {source}")]
     Damaged {
         /// The document, as errors name it.
         what: String,
         /// Why it cannot be decoded.
-        problem: String,
+        source: SharedError,
     },
     /// The store rejected the call. The same call will fail again.
     #[error("the store refused: {0}")]
-    Refused(String),
+    Refused(#[source] SharedError),
+}
+
+impl StoreError {
+    /// Creates [`Self::Unavailable`] from an error or a text.
+    pub fn unavailable(cause: impl Into<SharedError>) -> Self {
+        Self::Unavailable(cause.into())
+    }
+
+    /// Creates [`Self::Refused`] from an error or a text.
+    pub fn refused(cause: impl Into<SharedError>) -> Self {
+        Self::Refused(cause.into())
+    }
+
+    /// Creates [`Self::Damaged`] from an error or a text. `what` names the document.
+    pub fn damaged(what: impl Into<String>, source: impl Into<SharedError>) -> Self {
+        Self::Damaged { what: what.into(), source: source.into() }
+    }
 }
 
 /// The result of a call to the store.

@@ -1,6 +1,7 @@
 //! Storage of agents and workflows alike: the current document under its id, and every version of it under its hash.
 
 use crate::store::StoreError;
+use base::error::SharedError;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use serde::Deserialize;
@@ -31,8 +32,8 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     /// Returns the time at which the definition was stored.
     fn updated_at(&self) -> Timestamp;
 
-    /// Decodes a stored definition. Fails with the reason as text.
-    fn from_version(kept: StoredVersion) -> Result<Self, String>;
+    /// Decodes a stored definition. Fails with the reason, which does not name the definition.
+    fn from_version(kept: StoredVersion) -> Result<Self, SharedError>;
 
     /// Returns the stored fields as JSON.
     fn fields(&self) -> Value {
@@ -89,9 +90,9 @@ impl<T> Listed<T> {
     pub fn add(&mut self, id: &str, read: Result<Arc<T>, StoreError>) -> Result<(), StoreError> {
         match read {
             Ok(record) => self.good.push(record),
-            Err(StoreError::Damaged { what, problem }) => {
-                warn!("{what} cannot be decoded, skipping it in the listing: {problem}");
-                self.damaged.push(Damaged { id: id.to_owned(), problem });
+            Err(StoreError::Damaged { what, source }) => {
+                warn!("{what} cannot be decoded, skipping it in the listing: {source}");
+                self.damaged.push(Damaged { id: id.to_owned(), problem: source.to_string() });
             }
             Err(error) => return Err(error),
         }
@@ -122,8 +123,8 @@ impl Versioned for AgentRecord {
         self.updated_at
     }
 
-    fn from_version(kept: StoredVersion) -> Result<Self, String> {
-        let agent = Self::from_document(kept.document, kept.updated_at).map_err(|error| error.to_string())?;
+    fn from_version(kept: StoredVersion) -> Result<Self, SharedError> {
+        let agent = Self::from_document(kept.document, kept.updated_at)?;
         Ok(Self { hash: kept.hash, ..agent })
     }
 }
@@ -151,8 +152,8 @@ impl Versioned for WorkflowRecord {
         self.updated_at
     }
 
-    fn from_version(kept: StoredVersion) -> Result<Self, String> {
-        let workflow = Self::from_document(kept.document, kept.updated_at).map_err(|error| error.to_string())?;
+    fn from_version(kept: StoredVersion) -> Result<Self, SharedError> {
+        let workflow = Self::from_document(kept.document, kept.updated_at)?;
         Ok(Self { hash: kept.hash, ..workflow })
     }
 }

@@ -71,7 +71,7 @@ pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store:
 
 pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store>) {
     let source =
-        |agent: &str, name: &str, text: &str, origin| Source::new(agent, (name, text), origin, clock::now()).unwrap();
+        |agent: &str, name: &str, text: &str, origin| Source::new(agent, name, text, origin, clock::now()).unwrap();
     assert!(store.knowledge_entries(None).await.unwrap().is_empty());
     assert!(store.knowledge("sales").await.unwrap().is_empty());
     let text = format!("# 售后\n\n退货 $set a.b \u{3000}\n\n## 保修\n\n{}", "三年。".repeat(1_000));

@@ -49,7 +49,7 @@ impl Queue for FaultyQueue {
 
     async fn ack(&self, token: &DeliveryToken) -> queue::Result<()> {
         let (lane, seq) = self.wire.place(token);
-        self.wire.counted_for("ack", (&lane, &[seq]), self.inner.ack(token)).await
+        self.wire.counted_for("ack", &lane, &[seq], self.inner.ack(token)).await
     }
 
     async fn nak(&self, token: &DeliveryToken, delay: Duration) -> queue::Result<()> {
@@ -75,7 +75,7 @@ impl Queue for FaultyQueue {
     async fn emit(&self, events: Arc<[OutEvent]>) -> queue::Result<()> {
         let lane = events.first().map(|event| event.session_id.clone()).unwrap_or_default();
         let ids: Vec<_> = events.iter().map(|event| event.msg_id.clone().unwrap_or_default()).collect();
-        self.wire.counted_for("emit", (&lane, &ids), self.inner.emit(events)).await
+        self.wire.counted_for("emit", &lane, &ids, self.inner.emit(events)).await
     }
 
     async fn events(
@@ -145,13 +145,13 @@ impl Store for FaultyStore {
             }
             Ok(acquired)
         };
-        self.wire.counted_for("acquire", (&lane, &seq), call).await
+        self.wire.counted_for("acquire", &lane, &seq, call).await
     }
 
     async fn record(&self, request: Record) -> store::Result<Vec<Recorded>> {
         let lane = request.session_id.clone();
         let steps: Vec<_> = request.steps.iter().map(|step| format!("{}/{}", request.turn_id, step.key)).collect();
-        self.wire.counted_for("record", (&lane, &steps), self.inner.record(request)).await
+        self.wire.counted_for("record", &lane, &steps, self.inner.record(request)).await
     }
 
     async fn steps(&self, session_id: &str, turn_id: &str) -> store::Result<Vec<StepRecord>> {

@@ -6,7 +6,7 @@ use super::wire::Wire;
 use crate::conformance::kit::grant;
 use crate::support::backend::embedded;
 use base::clock::Clock;
-use engine::journal::{Done, Durability, Guard, Journal, JournalError, Label, StepError};
+use engine::journal::{Done, Durability, Guard, Journal, JournalError, Label, LeasedTurn, StepError};
 use std::convert::Infallible;
 use std::sync::Arc;
 use storage::store::Store;
@@ -19,7 +19,9 @@ async fn journal(inner: &Arc<dyn Store>) -> Journal {
     plan.arm();
     let wire = Arc::new(Wire::new(0, plan, false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(inner), wire });
-    Journal::open((store, Clock::system()), ("s", "m-1"), (epoch, Guard::always()), false).await.unwrap()
+    let (clock, guard) = (Clock::system(), Guard::always());
+    let turn = LeasedTurn { store, clock, session_id: "s", turn_id: "m-1", epoch, guard };
+    Journal::open(turn, false).await.unwrap()
 }
 
 #[tokio::test]

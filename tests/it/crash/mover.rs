@@ -5,7 +5,7 @@
 //! process has noticed the previous one and is idle again. By then, a process with a lease to renew has renewed it,
 //! however slow the machine is.
 
-use super::process::Process;
+use super::process::CrashProcess;
 use base::clock::Clock;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Mover {
 
     /// Returns true if all processes are idle. Advances the clock by a step if no process has made a call since the
     /// last check.
-    pub fn look(&self, processes: &[Process]) -> bool {
+    pub fn look(&self, processes: &[CrashProcess]) -> bool {
         let running = processes.iter().enumerate().filter(|(_, process)| process.is_running());
         let waiting: Option<Vec<_>> = running.map(|(number, process)| Some((number, process.waits()?))).collect();
         let mut known = self.known.lock().unwrap();

@@ -163,7 +163,7 @@ impl Plan {
     }
 
     /// Counts a call of a process. Returns the fault that strikes it, if one does.
-    pub fn count(&self, process: usize, name: &'static str, (lane, items): (&str, &[String])) -> Option<Fault> {
+    pub fn count(&self, process: usize, name: &'static str, lane: &str, items: &[String]) -> Option<Fault> {
         let mut progress = self.progress.lock().unwrap();
         if !progress.armed || progress.dying.contains(&process) {
             return None;

@@ -47,7 +47,7 @@ impl Pulse {
 }
 
 /// A running process.
-pub struct Process {
+pub struct CrashProcess {
     pub role: Role,
     pub wire: Arc<Wire>,
     pub kit: Arc<OnceLock<Kit>>,
@@ -56,7 +56,7 @@ pub struct Process {
     ended: watch::Receiver<bool>,
 }
 
-impl Process {
+impl CrashProcess {
     /// Starts the process with the given clients, or with new ones.
     pub fn start(role: Role, wire: Arc<Wire>, kit: Option<Kit>, backend: Reach, (settings, clock): Means<'_>) -> Self {
         let (stop, settings) = (CancellationToken::new(), settings.clone());
@@ -112,7 +112,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for CrashProcess {
     fn drop(&mut self) {
         self.wire.set(State::Dead);
     }

@@ -3,7 +3,7 @@
 use super::faulty::{FaultyQueue, FaultyStore};
 use super::mover::{LEASE, Mover};
 use super::plan::{Fault, Operation, Plan, Point};
-use super::process::{Process, Reach, Role};
+use super::process::{CrashProcess, Reach, Role};
 use super::scenario::{self, Message, Scenario};
 use super::seen;
 use super::site::Site;
@@ -66,7 +66,7 @@ struct Run<'s> {
     plan: Arc<Plan>,
     mutant: Mutant,
     patience: Duration,
-    processes: Vec<Process>,
+    processes: Vec<CrashProcess>,
     sent: Vec<AcceptedMessage>,
     violations: Vec<String>,
     struck: usize,
@@ -127,7 +127,7 @@ impl<'s> Run<'s> {
         let store = FaultyStore { inner: Arc::clone(&self.backend.store), wire: Arc::clone(&wire) };
         let backend = (self.mutant)((Arc::new(queue), Arc::new(store)));
         let means = (&self.settings, self.clock.clone());
-        self.processes.push(Process::start(role, wire, self.site.take_kit(), backend, means));
+        self.processes.push(CrashProcess::start(role, wire, self.site.take_kit(), backend, means));
     }
 
     async fn send(&mut self, messages: &[Message]) {

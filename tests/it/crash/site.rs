@@ -78,7 +78,7 @@ impl Kit {
             plan_texts: PlanTextCache::default(),
             http: self.http.clone(),
             tools: Tools::default(),
-            flows: Flows::builtin().with("broken", Broken).with("asks", asks),
+            flows: Flows::builtin().with("broken", Panicking).with("asks", asks),
         }
     }
 }
@@ -93,10 +93,10 @@ async fn asks(flow: FlowContext) -> Result<String, FlowError> {
 }
 
 /// A flow that panics.
-struct Broken;
+struct Panicking;
 
 #[async_trait]
-impl Flow for Broken {
+impl Flow for Panicking {
     async fn run(&self, _context: FlowContext) -> Result<String, FlowError> {
         panic!("panic by design")
     }

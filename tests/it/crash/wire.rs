@@ -157,18 +157,19 @@ impl Wire {
         lane: &str,
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
-        self.counted_for(name, (lane, &[]), call).await
+        self.counted_for(name, lane, &[], call).await
     }
 
     /// Makes a call that is counted for these items.
     pub async fn counted_for<T: Send, E: Unreachable + Send>(
         &self,
         name: &'static str,
-        about: (&str, &[String]),
+        lane: &str,
+        items: &[String],
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         self.pass().await;
-        let fault = self.plan.count(self.process, name, about);
+        let fault = self.plan.count(self.process, name, lane, items);
         self.strike(fault, self.ask(call).boxed()).await
     }
 
@@ -218,7 +219,7 @@ impl Wire {
             pulled.push(format!("{}/{}", place.0, place.1));
             self.places.lock().unwrap().insert(token.clone(), place);
         }
-        let fault = self.plan.count(self.process, "pull", ("", &pulled));
+        let fault = self.plan.count(self.process, "pull", "", &pulled);
         if fault.is_some_and(|fault| !fault.after()) {
             for delivery in std::mem::take(&mut deliveries) {
                 queue.nak(&delivery.token, Duration::ZERO).await?;
@@ -247,6 +248,6 @@ impl Wire {
     /// Delays the redelivery of a message, up to [`SHORT`].
     pub async fn nak(&self, queue: &dyn Queue, token: &DeliveryToken, delay: Duration) -> storage::queue::Result<()> {
         let (lane, seq) = self.place(token);
-        self.counted_for("nak", (&lane, &[seq]), queue.nak(token, delay.min(SHORT))).await
+        self.counted_for("nak", &lane, &[seq], queue.nak(token, delay.min(SHORT))).await
     }
 }

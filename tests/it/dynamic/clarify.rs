@@ -1,6 +1,6 @@
 //! The clarify path within a conversation: the run waits for the user's answer and continues with it.
 
-use super::{SUMMARY, Script, plan};
+use super::{DynamicScript, SUMMARY, plan};
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::backend;
 use crate::support::engine::{Backend, Engine};
@@ -18,7 +18,7 @@ on_both_backends!(s19_in_a_session_the_answer_goes_on_in_the_same_run);
 /// An engine without workers, and an agent that routes to `dynamic_ops`, whose plan agent asks back until the user
 /// names 支付.
 async fn asking(backend: Backend) -> Engine {
-    let script = Script::new(plan(&[(1, "servicenow", "支付的工单")]));
+    let script = DynamicScript::new(plan(&[(1, "servicenow", "支付的工单")]));
     let model = move |asked: &Asked| match asked.schema.as_str() {
         "plan_and_decision" => {
             let flow = acts("processing", "FLOW", "dynamic_ops", &json!({}));

@@ -1,6 +1,6 @@
 //! Runs whose worker stops repeat no call; failed runs are resumed, and runs are repeated from a node.
 
-use super::{SUMMARY, Script, accepts, plan, review, run_with};
+use super::{DynamicScript, SUMMARY, accepts, plan, review, run_with};
 use crate::run_streams::stage;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -20,11 +20,11 @@ on_both_backends!(
 );
 
 /// The model for the longest path.
-fn script() -> Script {
-    Script {
+fn script() -> DynamicScript {
+    DynamicScript {
         review: review(&["日志"]),
         replan: accepts(&[(1, "log_analytics", "y")]),
-        ..Script::new(plan(&[(1, "servicenow", "x"), (2, "service_health", "x")]))
+        ..DynamicScript::new(plan(&[(1, "servicenow", "x"), (2, "service_health", "x")]))
     }
 }
 

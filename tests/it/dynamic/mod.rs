@@ -48,13 +48,13 @@ pub fn three_steps() -> Value {
 
 /// Responses of the roles. Sub-agents respond with their names, the summary in two pieces.
 #[derive(Clone)]
-pub struct Script {
+pub struct DynamicScript {
     pub plan: Value,
     pub review: Value,
     pub replan: Value,
 }
 
-impl Script {
+impl DynamicScript {
     pub fn new(plan: Value) -> Self {
         Self { plan, review: review(&[]), replan: json!({"accept_review": false, "rejection_reason": "查不到"}) }
     }
@@ -89,7 +89,7 @@ pub async fn run_with(backend: Backend, model: impl Fn(&Asked) -> Answer + Send 
     run_of(backend, model, "dynamic_ops", None).await
 }
 
-pub async fn run(backend: Backend, script: Script) -> Ran {
+pub async fn run(backend: Backend, script: DynamicScript) -> Ran {
     run_with(backend, move |asked| script.answer(asked)).await
 }
 

@@ -1,6 +1,6 @@
 //! The five paths of a run: the order of the nodes, the number of calls, and the events.
 
-use super::{QUESTION, Ran, SUMMARY, Script, accepts, counts, plan, review, run, run_with, three_steps};
+use super::{DynamicScript, QUESTION, Ran, SUMMARY, accepts, counts, plan, review, run, run_with, three_steps};
 use crate::run_streams::masked;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
@@ -25,7 +25,7 @@ fn in_order(ran: &Ran) -> String {
 }
 
 async fn s17_happy_path_reviews_once_and_streams_the_answer(backend: Backend) {
-    let ran = run(backend, Script::new(three_steps())).await;
+    let ran = run(backend, DynamicScript::new(three_steps())).await;
     assert_eq!(ran.nodes(), ["store_query", "triage", "orchestrator", "review_executor"]);
     assert_eq!(ran.calls(), counts(&[("triage_plan", 1), ("sub-agent", 3), ("review", 1), ("summary", 1)]));
     assert_eq!(ran.output(), SUMMARY);
@@ -50,7 +50,7 @@ async fn s17_happy_path_reviews_once_and_streams_the_answer(backend: Backend) {
 }
 
 async fn s17_in_a_session_the_answer_comes_in_chunks_and_one_final(backend: Backend) {
-    let script = Script::new(three_steps());
+    let script = DynamicScript::new(three_steps());
     let model = move |asked: &Asked| match asked.schema.as_str() {
         "plan_and_decision" => {
             let flow = acts("processing", "FLOW", "dynamic_ops", &json!({}));
@@ -77,10 +77,10 @@ async fn s17_in_a_session_the_answer_comes_in_chunks_and_one_final(backend: Back
 }
 
 async fn s18_retry_path_is_streamed_without_a_second_review(backend: Backend) {
-    let script = Script {
+    let script = DynamicScript {
         review: review(&["日志原因"]),
         replan: accepts(&[(1, "log_analytics", "支付的错误日志")]),
-        ..Script::new(plan(&[(1, "servicenow", "P1工单")]))
+        ..DynamicScript::new(plan(&[(1, "servicenow", "P1工单")]))
     };
     let ran = run(backend, script).await;
     let nodes = ["store_query", "triage", "orchestrator", "review_executor"];
@@ -99,7 +99,10 @@ async fn s18_retry_path_is_streamed_without_a_second_review(backend: Backend) {
 }
 
 async fn s18_replan_refused_streams_what_there_is(backend: Backend) {
-    let script = Script { review: review(&["日志原因"]), ..Script::new(plan(&[(1, "servicenow", "P1工单")])) };
+    let script = DynamicScript {
+        review: review(&["日志原因"]),
+        ..DynamicScript::new(plan(&[(1, "servicenow", "P1工单")]))
+    };
     let ran = run(backend, script).await;
     let nodes = ["store_query", "triage", "orchestrator", "review_executor", "triage[2]", "streaming_summary"];
     assert_eq!(ran.nodes(), nodes);
@@ -111,7 +114,7 @@ async fn s18_replan_refused_streams_what_there_is(backend: Backend) {
 }
 
 async fn s19_reject_path_ends_with_the_reason(backend: Backend) {
-    let ran = run(backend, Script::new(json!({"action": "reject", "reject_reason": "我只处理运维问题"}))).await;
+    let ran = run(backend, DynamicScript::new(json!({"action": "reject", "reject_reason": "我只处理运维问题"}))).await;
     assert_eq!(ran.nodes(), ["store_query", "triage", "reject_query"]);
     assert_eq!((ran.calls(), ran.output()), (counts(&[("triage_plan", 1)]), "我只处理运维问题"));
     insta::assert_snapshot!("s19_reject_path", masked(&ran.events));

@@ -16,8 +16,8 @@ use types::turn::Outcome;
 on_both_backends!(the_five_ways_happen_offline, in_chat_the_ops_agent_answers_by_the_flow);
 
 /// An engine with the shipped agent files, the offline model, and a demo API of the test.
-async fn engine(backend: Backend) -> (Engine, demo::Api) {
-    let api = demo::Api::start().await;
+async fn engine(backend: Backend) -> (Engine, demo::DemoApi) {
+    let api = demo::DemoApi::start().await;
     let nobody = ScriptedModel::start(|_| Answer::status(418, "nobody asks a model")).await;
     let engine = Engine::start(backend, nobody, 1).await;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents");

@@ -41,9 +41,9 @@ impl Drop for Gateway {
 }
 
 /// Server-sent events of one session.
-pub struct Events(pub BoxStream<'static, Sse>);
+pub struct SseEvents(pub BoxStream<'static, Sse>);
 
-impl Events {
+impl SseEvents {
     async fn next(&mut self) -> Option<Sse> {
         tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end within the deadline")
     }
@@ -142,7 +142,7 @@ impl Gateway {
         self.client.put(format!("{}/api/v1/agents/{id}", self.base)).json(agent).send().await.unwrap()
     }
 
-    pub async fn events(&self, session_id: &str, last_id: Option<u64>) -> Events {
+    pub async fn events(&self, session_id: &str, last_id: Option<u64>) -> SseEvents {
         let mut request = self.client.get(format!("{}/api/v1/sessions/{session_id}/events", self.base));
         if let Some(last_id) = last_id {
             request = request.header("Last-Event-ID", last_id.to_string());
@@ -151,7 +151,7 @@ impl Gateway {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let events = SseStream::from_bytes_stream(response.bytes_stream());
-        Events(events.filter_map(|event| std::future::ready(event.ok())).boxed())
+        SseEvents(events.filter_map(|event| std::future::ready(event.ok())).boxed())
     }
 
     async fn first_job(&self, session_id: &str) -> Job {

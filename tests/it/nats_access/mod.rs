@@ -30,7 +30,7 @@ async fn connected(nats: Nats) -> Result<NatsQueue, QueueError> {
 async fn refused(nats: Nats) -> String {
     let refused = tokio::time::timeout(DEADLINE, connected(nats)).await.expect("the connection attempt ends");
     match refused.err() {
-        Some(QueueError::Refused(problem)) => problem,
+        Some(QueueError::Refused(problem)) => problem.to_string(),
         other => panic!("expected a refusal: {other:?}"),
     }
 }
@@ -255,7 +255,7 @@ async fn a_pull_that_is_not_permitted_is_an_error_and_no_empty_lane() {
     queue.publish(Publish { session_id: "s".into(), msg_id: None, payload: "{}".into() }).await.unwrap();
     let pulled = queue.pull(1, Duration::from_millis(100)).await;
     assert!(
-        matches!(&pulled, Err(QueueError::Unavailable(problem)) if problem.contains("let this user pull")),
+        matches!(&pulled, Err(QueueError::Unavailable(problem)) if problem.to_string().contains("let this user pull")),
         "{pulled:?}"
     );
 }

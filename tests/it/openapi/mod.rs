@@ -171,7 +171,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
 }
 
 /// A request, and the path that describes it.
-struct Asked {
+struct DescribedRequest {
     method: Method,
     described: &'static str,
     path: &'static str,
@@ -179,11 +179,17 @@ struct Asked {
     status: u16,
 }
 
-fn asked(method: Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16) -> Asked {
-    Asked { method, described, path, body, status }
+fn asked(
+    method: Method,
+    described: &'static str,
+    path: &'static str,
+    body: Option<Value>,
+    status: u16,
+) -> DescribedRequest {
+    DescribedRequest { method, described, path, body, status }
 }
 
-fn requests() -> Vec<Asked> {
+fn requests() -> Vec<DescribedRequest> {
     let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
     let session = "/api/v1/sessions/{session_id}";
     let turn = "/api/v1/sessions/{session_id}/turns/{turn_id}";
@@ -284,7 +290,7 @@ fn requests() -> Vec<Asked> {
 }
 
 /// Requests about `r1`, a run that has ended, and `s1`, the session that started it.
-fn requests_about_workflows() -> Vec<Asked> {
+fn requests_about_workflows() -> Vec<DescribedRequest> {
     let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
     let (workflow, run) = ("/api/v1/workflows/{workflow_id}", "/api/v1/runs/{run_id}");
     let about = |method: &Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16| {
@@ -348,7 +354,7 @@ async fn what_is_answered_fits_its_description() {
     assert!(!run.is_empty());
     let described = Described::by(&gateway).await;
     let mut answered = BTreeSet::new();
-    for Asked { method, described: path, path: asked, body, status } in requests() {
+    for DescribedRequest { method, described: path, path: asked, body, status } in requests() {
         let request = gateway.client.request(method.clone(), format!("{}{asked}", gateway.base));
         let response = match &body {
             Some(body) => request.json(body),

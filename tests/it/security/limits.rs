@@ -12,18 +12,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-struct Gateway {
+struct LimitedGateway {
     address: std::net::SocketAddr,
     stop: CancellationToken,
 }
 
-impl Drop for Gateway {
+impl Drop for LimitedGateway {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-impl Gateway {
+impl LimitedGateway {
     /// A gateway with the agent `sales` and the session `s1`, with these limits and tokens.
     async fn start(change: impl FnOnce(&mut Limits), tokens: &[&str]) -> Self {
         let backend = embedded().await;
@@ -120,7 +120,7 @@ fn code(response: &str) -> String {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_413_however_it_is_sent() {
-    let gateway = Gateway::start(|_| {}, &[]).await;
+    let gateway = LimitedGateway::start(|_| {}, &[]).await;
     let large = post(&json!({"session_id": "s1", "text": "x".repeat(MAX_BODY)}).to_string());
     let answer = gateway.ask(&large).await;
     assert_eq!((status(&answer), code(&answer)), (413, "too_large".to_owned()));
@@ -143,7 +143,7 @@ async fn a_body_over_the_limit_is_413_however_it_is_sent() {
 
 #[tokio::test]
 async fn a_head_over_the_limit_is_431_and_the_connection_ends() {
-    let gateway = Gateway::start(|_| {}, &[]).await;
+    let gateway = LimitedGateway::start(|_| {}, &[]).await;
     let limit = Limits::new(&base::config::Settings::default()).head_bytes;
     let with = |bytes: usize| {
         format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-a: {}\r\n\r\n", "a".repeat(bytes))
@@ -158,7 +158,7 @@ async fn a_head_over_the_limit_is_431_and_the_connection_ends() {
 
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
-    let gateway = Gateway::start(|limits| limits.head_time = Duration::from_millis(300), &[]).await;
+    let gateway = LimitedGateway::start(|limits| limits.head_time = Duration::from_millis(300), &[]).await;
     for begun in ["", "GET /heal", "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-a: "] {
         let mut stream = gateway.open().await;
         stream.write_all(begun.as_bytes()).await.unwrap();
@@ -176,7 +176,7 @@ async fn a_head_that_never_ends_is_cut_off() {
 
 #[tokio::test]
 async fn a_body_that_never_ends_is_cut_off_with_408() {
-    let gateway = Gateway::start(|limits| limits.body_time = Duration::from_millis(300), &[]).await;
+    let gateway = LimitedGateway::start(|limits| limits.body_time = Duration::from_millis(300), &[]).await;
     let head = "POST /api/v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     for framing in ["content-length: 1000\r\n\r\n{", "transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"] {
         let mut stream = gateway.open().await;
@@ -189,7 +189,7 @@ async fn a_body_that_never_ends_is_cut_off_with_408() {
 
 #[tokio::test]
 async fn a_body_that_nobody_reads_holds_no_connection() {
-    let gateway = Gateway::start(|limits| limits.body_time = Duration::from_millis(300), &["t0ken"]).await;
+    let gateway = LimitedGateway::start(|limits| limits.body_time = Duration::from_millis(300), &["t0ken"]).await;
     let head = "POST /api/v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
     let mut stream = gateway.open().await;
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_body_that_nobody_reads_holds_no_connection() {
 
 #[tokio::test]
 async fn further_connections_wait_until_one_closes() {
-    let gateway = Gateway::start(|limits| limits.connections = 2, &[]).await;
+    let gateway = LimitedGateway::start(|limits| limits.connections = 2, &[]).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = gateway.open().await;
@@ -218,7 +218,7 @@ async fn further_connections_wait_until_one_closes() {
 
 #[tokio::test]
 async fn event_streams_have_a_cap_and_give_their_place_back() {
-    let gateway = Gateway::start(|limits| limits.streams = 2, &[]).await;
+    let gateway = LimitedGateway::start(|limits| limits.streams = 2, &[]).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = gateway.open().await;
@@ -242,7 +242,7 @@ async fn event_streams_have_a_cap_and_give_their_place_back() {
 
 #[tokio::test]
 async fn bad_bodies_are_400_and_harm_nobody() {
-    let gateway = Gateway::start(|_| {}, &[]).await;
+    let gateway = LimitedGateway::start(|_| {}, &[]).await;
     let lists = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     let deep = |levels: usize| format!(r#"{{"session_id":"s1","text":"hi","metadata":{{"a":{}}}}}"#, lists(levels));
     for body in [lists(10_000), "[".repeat(10_000), "{\"a\":".repeat(10_000), deep(10_000), deep(100)] {
@@ -279,7 +279,7 @@ async fn bad_bodies_are_400_and_harm_nobody() {
 
 #[tokio::test]
 async fn a_token_is_not_found_by_asking_in_other_ways() {
-    let gateway = Gateway::start(|_| {}, &["t0ken-t0ken"]).await;
+    let gateway = LimitedGateway::start(|_| {}, &["t0ken-t0ken"]).await;
     let ask = |headers: &str| {
         GET.replace("/healthz", "/api/v1/agents").replace("host: localhost", &format!("host: localhost\r\n{headers}"))
     };
@@ -312,7 +312,7 @@ async fn a_token_is_not_found_by_asking_in_other_ways() {
 
 #[tokio::test]
 async fn a_web_page_of_another_site_reaches_nothing() {
-    let gateway = Gateway::start(|_| {}, &[]).await;
+    let gateway = LimitedGateway::start(|_| {}, &[]).await;
     let close = |headers: &str| {
         format!(
             "POST /api/v1/sessions/s1/close HTTP/1.1\r\n{headers}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -329,7 +329,7 @@ async fn a_web_page_of_another_site_reaches_nothing() {
     }
     assert_eq!(status(&gateway.ask(close("host: 127.0.0.1:8080\r\norigin: http://localhost:3000")).await), 202);
     // With a token this is allowed, because a browser does not add the token by itself.
-    let gateway = Gateway::start(|_| {}, &["t0ken"]).await;
+    let gateway = LimitedGateway::start(|_| {}, &["t0ken"]).await;
     let asked =
         GET.replace("/healthz", "/api/v1/agents").replace("localhost", "chat.example\r\nauthorization: Bearer t0ken");
     assert_eq!(status(&gateway.ask(asked).await), 200);

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use types::agent::HttpCall;
 
-type Script = dyn Fn(&str) -> String + Send + Sync;
+type ServerScript = dyn Fn(&str) -> String + Send + Sync;
 
 /// A server that keeps every request as raw text.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Raw {
     async fn start(script: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let raw = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
-        let (seen, script): (_, Arc<Script>) = (Arc::clone(&raw.seen), Arc::new(script));
+        let (seen, script): (_, Arc<ServerScript>) = (Arc::clone(&raw.seen), Arc::new(script));
         background(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -53,7 +53,7 @@ impl Raw {
 }
 
 /// Handles one request per connection.
-async fn answer(mut stream: TcpStream, seen: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, seen: &Mutex<Vec<String>>, script: &ServerScript) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     while !whole(&bytes) {
         if stream.read_buf(&mut bytes).await? == 0 {

@@ -1,7 +1,7 @@
 //! SIGKILL during a streamed text: of the worker that writes it, of the gateway that serves the reader, and of `dev`,
 //! which is both.
 
-use super::{Reader, agent, chunks, chunks_of, eventually, speak, speaker, speaking, streams, told_streams};
+use super::{StreamReader, agent, chunks, chunks_of, eventually, speak, speaker, speaking, streams, told_streams};
 use crate::commands::Folder;
 use crate::gateway::Gateway;
 use crate::support::backend;
@@ -35,7 +35,7 @@ async fn what_a_killed_worker_has_said_stays_until_another_text_takes_its_place(
     let (first_dir, second_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = worker(&first_dir);
     engine.publish("s1", "m-1", "讲故事").await;
-    let mut reader = Reader::of(&gateway.base);
+    let mut reader = StreamReader::of(&gateway.base);
     reader.until("half of the text is published", |reader| reader.texts.open() == Some("从前有座山")).await;
     first.kill();
     assert_eq!(reader.display, ["从前有座山"]);
@@ -58,7 +58,7 @@ async fn what_a_killed_worker_has_said_stays_until_another_text_takes_its_place(
         "the run's events have the same streams"
     );
 
-    let mut late = Reader::of(&gateway.base);
+    let mut late = StreamReader::of(&gateway.base);
     late.until_final().await;
     assert_eq!(late.replies, reader.replies, "the first text can still be read");
 }
@@ -107,7 +107,7 @@ async fn a_reader_goes_on_in_mid_sentence_when_its_gateway_was_killed() {
     engine.start_worker();
     let dir = tempfile::tempdir().unwrap();
     let gateway = || Process::start(dir.path(), &engine.settings, &["gateway"]);
-    let mut reader = Reader::of(&format!("http://{}", engine.settings.gateway.listen));
+    let mut reader = StreamReader::of(&format!("http://{}", engine.settings.gateway.listen));
     let first = gateway();
     engine.publish("s1", "m-1", "数一数").await;
     reader.until("it has begun", |reader| reader.texts.open() == Some("一二")).await;
@@ -143,7 +143,7 @@ async fn dev_killed_in_mid_sentence_says_it_anew() {
     let base = format!("http://{}", folder.settings.gateway.listen);
     let sent = folder.run(&["send", "--session", "s1", "--agent", "sales", "讲故事"], "").await;
     assert_eq!(sent.code, 0, "{sent:?}");
-    let mut reader = Reader::of(&base);
+    let mut reader = StreamReader::of(&base);
     reader.until("half of the text is published", |reader| reader.texts.open() == Some("从前有座山")).await;
     dev.kill();
     let _dev = folder.dev().await;

@@ -105,7 +105,7 @@ async fn told_streams(engine: &Engine) -> Vec<(String, Option<String>)> {
 
 /// Reads a session's server-sent events like a channel that shows texts while they grow. It reconnects after the last
 /// event that it has seen.
-struct Reader {
+struct StreamReader {
     url: String,
     client: reqwest::Client,
     last_id: u64,
@@ -117,7 +117,7 @@ struct Reader {
     replies: Vec<Reply>,
 }
 
-impl Reader {
+impl StreamReader {
     fn of(base: &str) -> Self {
         Self {
             url: format!("{base}/api/v1/sessions/s1/events"),

@@ -112,8 +112,8 @@ async fn a_reply_from_knowledge_is_said_while_it_is_written(backend: Backend) {
     let mut agent = sales();
     agent.as_object_mut().unwrap().remove("greeting");
     engine.apply(agent).await;
-    let source = ("returns.md", "签收后七天内可以无理由退货。");
-    let source = Source::new("sales", source, Origin::Added, clock::now()).unwrap();
+    let text = "签收后七天内可以无理由退货。";
+    let source = Source::new("sales", "returns.md", text, Origin::Added, clock::now()).unwrap();
     engine.store.put_knowledge(source).await.unwrap();
     engine.start_worker();
     engine.publish("s1", "m-1", "怎么退货？").await;
@@ -138,8 +138,8 @@ async fn a_reply_from_knowledge_is_said_anew_when_its_worker_was_killed() {
     .await;
     let engine = Engine::watching(backend::cluster().await, model).await;
     engine.apply(agent()).await;
-    let source = ("returns.md", "签收后七天内可以无理由退货。");
-    let source = Source::new("sales", source, Origin::Added, clock::now()).unwrap();
+    let text = "签收后七天内可以无理由退货。";
+    let source = Source::new("sales", "returns.md", text, Origin::Added, clock::now()).unwrap();
     engine.store.put_knowledge(source).await.unwrap();
     let (first_dir, second_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first = Process::start(first_dir.path(), &engine.settings, &["worker"]);

@@ -14,12 +14,14 @@ use definitions::workflow::definition::{
 use definitions::workflow::template::InputMapping;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
-use engine::journal::{Guard, Journal};
+use engine::journal::{Guard, Journal, LeasedTurn};
 use engine::model::Models;
 use engine::workflow::Flows;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
 use engine::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
-use engine::workflow::orchestration::{EventSink, Limits, RunEnd, RunError, RunServices, RunStart, execute};
+use engine::workflow::orchestration::{
+    EventSink, Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute,
+};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -39,16 +41,16 @@ pub struct Bench {
     pub limits: LimitsConfig,
     agent: Arc<AgentRecord>,
     epoch: u64,
-    events: Arc<Events>,
+    events: Arc<RunEvents>,
 }
 
 /// Events of a run.
 #[derive(Default)]
-struct Events(Mutex<Vec<RunEvent>>);
+struct RunEvents(Mutex<Vec<RunEvent>>);
 
 #[async_trait]
-impl EventSink for Events {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+impl EventSink for RunEvents {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
         self.0.lock().unwrap().extend(events);
         Ok(())
     }
@@ -127,10 +129,9 @@ impl Bench {
     }
 
     async fn running(&self, input: &str) -> Result<RunEnd, RunError> {
-        let turn = ("r1", "r1");
-        let journal =
-            Journal::open((Arc::clone(&self.store), Clock::system()), turn, (self.epoch, Guard::always()), true)
-                .await?;
+        let (store, clock, guard) = (Arc::clone(&self.store), Clock::system(), Guard::always());
+        let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "r1", epoch: self.epoch, guard };
+        let journal = Journal::open(turn, true).await?;
         let resolved = ResolvedDefinitions::resolve(self, &Flows::builtin(), "case").await.unwrap();
         let services = RunServices {
             models: self.models.clone(),
@@ -138,7 +139,7 @@ impl Bench {
             tools: self.tools.clone(),
         };
         let limits = Limits::resolve(&Settings::default().workflow, &self.limits);
-        let environment = (services, Arc::clone(&self.events) as Arc<dyn EventSink>, limits);
+        let environment = RunEnvironment { services, sink: Arc::clone(&self.events) as Arc<dyn EventSink>, limits };
         Box::pin(execute(RunStart::new("r1", resolved, input, journal, environment))).await
     }
 

@@ -26,7 +26,7 @@ use types::model_names::ModelNames;
 use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 
 /// The built-in functions that a tool may name in `builtin`.
-pub const BUILTINS: &[&str] = &["now"];
+pub(crate) const BUILTINS: &[&str] = &["now"];
 
 /// The largest legal value of `max_iterations`.
 const MAX_ITERATIONS: u32 = 100;

@@ -128,7 +128,7 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
         if output.is_some() {
             check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "remove it");
         }
-        leads_on(check, path, (status, action, response));
+        leads_on(check, path, status, action, response);
     }
     if let Some(action) = action {
         match serde_path_to_error::deserialize::<_, Action>(action) {
@@ -175,8 +175,8 @@ fn serves(check: &mut AgentChecker<'_>, path: &str, action: Option<&Value>, resp
 }
 
 /// Checks that a chat agent's decision has the fields that its status requires.
-fn leads_on(check: &mut AgentChecker<'_>, path: &str, decided: (&str, Option<&Value>, Option<&Value>)) {
-    match decided {
+fn leads_on(check: &mut AgentChecker<'_>, path: &str, status: &str, action: Option<&Value>, response: Option<&Value>) {
+    match (status, action, response) {
         (status @ ("typing" | "transferred"), _, None) => {
             check.report.error(path, format!("`{status}` needs a `response`"), "write the text for the user");
         }

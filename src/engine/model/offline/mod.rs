@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use types::action::{Action, ActionKind};
 
 /// The name that the model reports.
-pub const OFFLINE_NAME: &str = "offline";
+pub(crate) const OFFLINE_NAME: &str = "offline";
 
 /// Number of pieces of a streamed answer.
 const STREAMED_PIECES: usize = 4;

@@ -167,14 +167,14 @@ impl AcceptedForm {
 mod tests {
     use super::*;
     use crate::model::{PromptMessage, PromptRole};
-    use base::http_client::retry::Fault;
+    use base::http_client::retry::HttpFault;
     use serde_json::{Map, json};
 
     #[test]
     fn a_field_that_is_refused_with_a_must_is_dropped_after_it_was_filled_in() {
         let problem = "'messages.1' : for 'role:assistant' the following must be satisfied\
                        [('messages.1' : property 'reasoning_content' is unsupported)]";
-        let refusal = Refusal::from_fault(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap();
+        let refusal = Refusal::from_fault(&HttpFault { status: Some(400), ..HttpFault::permanent(problem) }).unwrap();
         let extra = Map::from_iter([(REASONING.to_owned(), json!("想"))]);
         let message = PromptMessage::new(PromptRole::Assistant, "").with_extra(extra);
         let request = ModelRequest::new(vec![message]);

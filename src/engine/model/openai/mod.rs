@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use base::config;
 use base::config::mask::Masker;
 use base::config::secrets::{in_address, masked_address};
-use base::http_client::retry::{Fault, Policy, retry, with_timeout};
+use base::http_client::retry::{HttpFault, Policy, retry, with_timeout};
 use base::http_client::{self, bounded, key_header, read_bounded};
 use base::telemetry::trace_context;
 use body::WireNames;
@@ -99,7 +99,7 @@ impl OpenAi {
         let client = http_client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .map_err(|error| wrong("base_url", format!("the HTTP client cannot start: {}", Fault::from(error))))?;
+            .map_err(|error| wrong("base_url", format!("the HTTP client cannot start: {}", HttpFault::from(error))))?;
         let masker = Masker::new(key.into_iter().chain(in_address(&settings.base_url)));
         let settings = settings.clone();
         let (key, thinks_first) =
@@ -159,7 +159,7 @@ impl OpenAi {
         ReplyContext { name: &self.name, settings: &self.settings, names, structured, earlier_calls }
     }
 
-    fn gives_up(&self, fault: &Fault, refusal: Option<&Refusal>, attempts: u32) -> ModelError {
+    fn gives_up(&self, fault: &HttpFault, refusal: Option<&Refusal>, attempts: u32) -> ModelError {
         let (model, mut problem) = (self.name.clone(), self.masker.mask(&fault.problem));
         if fault.transient {
             return ModelError::Unavailable { model, attempts, problem };
@@ -172,7 +172,7 @@ impl OpenAi {
 
     /// Makes one attempt. With a stream, the pieces of an earlier attempt no longer count: a server cannot continue an
     /// answer that broke off. Failing instead of retrying would make long answers less reliable than short ones.
-    async fn attempt(&self, outgoing: &OutgoingRequest<'_>) -> Result<ModelReply, Fault> {
+    async fn attempt(&self, outgoing: &OutgoingRequest<'_>) -> Result<ModelReply, HttpFault> {
         let limit = self.settings.timeout.0;
         let found = match outgoing.deltas {
             None => with_timeout(limit, self.whole(outgoing)).await?,
@@ -181,7 +181,7 @@ impl OpenAi {
                 let response = with_timeout(limit, self.send(outgoing)).await?;
                 let thinks_first = self.thinks_first.load(Ordering::Relaxed);
                 let reader = Reader { structured: outgoing.context.structured, thinks_first };
-                stream::read(response, self.stream_timeouts(), &self.masker, (deltas, reader)).await?
+                stream::read(response, self.stream_timeouts(), &self.masker, deltas, reader).await?
             }
         };
         self.thinks_first.fetch_or(found.thoughts.untagged(), Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl OpenAi {
         StreamTimeouts { first: timeout, between: self.settings.idle_timeout.0.min(timeout) }
     }
 
-    async fn whole(&self, outgoing: &OutgoingRequest<'_>) -> Result<ReceivedAnswer, Fault> {
+    async fn whole(&self, outgoing: &OutgoingRequest<'_>) -> Result<ReceivedAnswer, HttpFault> {
         let mut response = self.send(outgoing).await?;
         let headers = response.headers().clone();
         let (bytes, cut) = read_bounded(&mut response, MAX_ANSWER).await?;
@@ -212,7 +212,7 @@ impl OpenAi {
     }
 
     /// Sends the request. Returns the response if its status is a success.
-    async fn send(&self, outgoing: &OutgoingRequest<'_>) -> Result<Response, Fault> {
+    async fn send(&self, outgoing: &OutgoingRequest<'_>) -> Result<Response, HttpFault> {
         let mut trace = HeaderMap::new();
         trace_context::inject_trace(&mut trace);
         let request = self.client.post(self.url.clone()).header("Idempotency-Key", key_header(outgoing.key));
@@ -228,7 +228,7 @@ impl OpenAi {
         // The status decides, even if the body breaks off.
         let (bytes, _) = read_bounded(&mut response, MAX_ANSWER).await.unwrap_or_default();
         let text = self.text(&headers, bytes).await;
-        Err(Fault::status(status, &headers, is_transient(status), &reply::message_of(&text)))
+        Err(HttpFault::status(status, &headers, is_transient(status), &reply::message_of(&text)))
     }
 
     /// Reads a body as text. Masked before it is cut, logged or recorded, because half a key would not be recognised.
@@ -276,6 +276,6 @@ fn is_transient(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504 | 529)
 }
 
-fn too_large() -> Fault {
-    Fault::permanent(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20))
+fn too_large() -> HttpFault {
+    HttpFault::permanent(format!("the answer is larger than {} MiB", MAX_ANSWER >> 20))
 }

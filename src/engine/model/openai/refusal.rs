@@ -1,7 +1,7 @@
 //! Reads from the error message of a server which part of a request it refuses.
 
 use base::config;
-use base::http_client::retry::Fault;
+use base::http_client::retry::HttpFault;
 
 /// Terms in the messages of servers that do not know `response_format`.
 const FORMAT_WORDS: &[&str] = &[
@@ -45,7 +45,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn from_fault(fault: &Fault) -> Option<Self> {
+    pub(super) fn from_fault(fault: &HttpFault) -> Option<Self> {
         let refused = matches!(fault.status, Some(400 | 404 | 415 | 422 | 501));
         refused.then(|| Self { problem: fault.problem.to_lowercase() })
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn refusal(problem: &str) -> Refusal {
-        Refusal::from_fault(&Fault { status: Some(400), ..Fault::permanent(problem) }).unwrap()
+        Refusal::from_fault(&HttpFault { status: Some(400), ..HttpFault::permanent(problem) }).unwrap()
     }
 
     #[test]
@@ -143,6 +143,6 @@ mod tests {
         }
         assert!(!refusal("the upstream server refused").is_of_stream());
         assert!(refusal("This model only support stream mode, please enable the stream parameter").demands());
-        assert!(Refusal::from_fault(&Fault { status: Some(401), ..Fault::permanent("stream") }).is_none());
+        assert!(Refusal::from_fault(&HttpFault { status: Some(401), ..HttpFault::permanent("stream") }).is_none());
     }
 }

@@ -6,7 +6,7 @@ use crate::model::{ModelReply, ModelToolCall, answer};
 use base::config;
 use base::config::mask::Masker;
 use base::http_client::bounded;
-use base::http_client::retry::Fault;
+use base::http_client::retry::HttpFault;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tracing::warn;
@@ -180,12 +180,12 @@ pub(super) struct ReceivedAnswer {
 
 /// Reads a complete answer. An unreadable answer is a transient fault, because overloaded servers truncate their
 /// answers.
-pub(super) fn read_whole(text: &str, structured: bool) -> Result<ReceivedAnswer, Fault> {
+pub(super) fn read_whole(text: &str, structured: bool) -> Result<ReceivedAnswer, HttpFault> {
     let completion: Completion = serde_json::from_str(text).map_err(|error| {
-        Fault::transient(format!("the answer is not a chat completion ({error}): {}", bounded(text, 200)))
+        HttpFault::transient(format!("the answer is not a chat completion ({error}): {}", bounded(text, 200)))
     })?;
     let Some(choice) = completion.choices.into_iter().next() else {
-        return Err(Fault::transient(format!("the answer has no choices: {}", message_of(text))));
+        return Err(HttpFault::transient(format!("the answer has no choices: {}", message_of(text))));
     };
     let Choice { mut message, finish_reason } = choice;
     let mut calls = Vec::new();
@@ -225,10 +225,10 @@ pub(super) struct ReplyContext<'q> {
 }
 
 /// Accepts an answer, or returns the fault that it contains.
-pub(super) fn check_answer(found: ReceivedAnswer, context: &ReplyContext<'_>) -> Result<ModelReply, Fault> {
+pub(super) fn check_answer(found: ReceivedAnswer, context: &ReplyContext<'_>) -> Result<ModelReply, HttpFault> {
     let ReceivedAnswer { content, mut calls, mut extra, thoughts, refusal, finish_reason, usage, model } = found;
     if let Some(refusal) = refusal.filter(|refusal| !refusal.is_empty()) {
-        return Err(Fault::permanent(format!("the model declined: {}", bounded(&refusal, MAX_QUOTED_MESSAGE))));
+        return Err(HttpFault::permanent(format!("the model declined: {}", bounded(&refusal, MAX_QUOTED_MESSAGE))));
     }
     if context.names.is_empty() {
         calls.clear();
@@ -240,18 +240,18 @@ pub(super) fn check_answer(found: ReceivedAnswer, context: &ReplyContext<'_>) ->
         // cut off, and seldom do so twice.
         Some("length") if !answer::is_json(&content) => warn!(model = context.name, "{}", context.cut_off(false)),
         Some("content_filter") if is_empty => {
-            return Err(Fault::permanent("the server's content filter withheld the answer"));
+            return Err(HttpFault::permanent("the server's content filter withheld the answer"));
         }
-        Some("content_filter") => return Err(Fault::permanent("the server's content filter cut the answer off")),
+        Some("content_filter") => return Err(HttpFault::permanent("the server's content filter cut the answer off")),
         Some(reason @ ("insufficient_system_resource" | "error" | "abort")) => {
-            return Err(Fault::transient(format!("the server broke the answer off (finish_reason `{reason}`)")));
+            return Err(HttpFault::transient(format!("the server broke the answer off (finish_reason `{reason}`)")));
         }
         _ => {}
     }
     if is_empty {
         let holds = if thoughts.found() { "nothing but thoughts" } else { "no content" };
         let reason = bounded(finish_reason.as_deref().unwrap_or("none"), 50);
-        return Err(Fault::transient(format!("the answer has {holds} (finish_reason `{reason}`)")));
+        return Err(HttpFault::transient(format!("the answer has {holds} (finish_reason `{reason}`)")));
     }
     number(&mut calls, context);
     if calls.is_empty() {
@@ -287,7 +287,7 @@ fn number(calls: &mut [ModelToolCall], context: &ReplyContext<'_>) {
 
 impl ReplyContext<'_> {
     /// The fault of an answer that was cut off. Permanent, because a retry would be cut off too, at the same cost.
-    fn cut_off(&self, is_empty: bool) -> Fault {
+    fn cut_off(&self, is_empty: bool) -> HttpFault {
         let name = self.name;
         let config::Model { max_tokens, max_completion_tokens, .. } = self.settings;
         let what = if is_empty { "used up its tokens before its first word" } else { "was cut off" };
@@ -299,7 +299,7 @@ impl ReplyContext<'_> {
                  give the server a longer context"
             ),
         };
-        Fault::permanent(format!("the answer {what} (finish_reason `length`); {remedy}"))
+        HttpFault::permanent(format!("the answer {what} (finish_reason `length`); {remedy}"))
     }
 }
 

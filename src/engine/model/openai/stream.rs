@@ -11,7 +11,7 @@ use crate::model::DeltaSink;
 use crate::model::thoughts::{self, Thoughts, VisibleText};
 use base::config::mask::Masker;
 use base::config::mask::pieces::Pieces;
-use base::http_client::retry::Fault;
+use base::http_client::retry::HttpFault;
 use base::http_client::{self, bounded};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
@@ -35,9 +35,21 @@ pub(super) struct StreamTimeouts {
     pub(super) between: Duration,
 }
 
+/// The longest wait for data.
+#[derive(Clone, Copy)]
+struct StreamLimit {
+    time: Duration,
+    /// The setting behind the limit.
+    setting: &'static str,
+}
+
 impl StreamTimeouts {
-    fn limit(self, begun: bool) -> (Duration, &'static str) {
-        if begun && self.between < self.first { (self.between, "idle_timeout") } else { (self.first, "timeout") }
+    fn limit(self, begun: bool) -> StreamLimit {
+        if begun && self.between < self.first {
+            StreamLimit { time: self.between, setting: "idle_timeout" }
+        } else {
+            StreamLimit { time: self.first, setting: "timeout" }
+        }
     }
 }
 
@@ -46,8 +58,9 @@ pub(super) async fn read(
     mut response: Response,
     timeouts: StreamTimeouts,
     masker: &Masker,
-    (deltas, reader): (&DeltaSink, Reader),
-) -> Result<ReceivedAnswer, Fault> {
+    deltas: &DeltaSink,
+    reader: Reader,
+) -> Result<ReceivedAnswer, HttpFault> {
     let (headers, limit) = (response.headers().clone(), timeouts.limit(false));
     let (mut head, mut first) = (Vec::new(), None);
     while first.is_none()
@@ -84,10 +97,10 @@ pub(super) async fn read(
 }
 
 /// The body with its size limited.
-fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, Fault>> {
+fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, HttpFault>> {
     let head = stream::once(async move { Ok(Bytes::from(head)) });
     let mut size = 0;
-    head.chain(response.bytes_stream().map_err(Fault::from)).map(move |chunk| {
+    head.chain(response.bytes_stream().map_err(HttpFault::from)).map(move |chunk| {
         let chunk = chunk?;
         size += chunk.len();
         if size > MAX_ANSWER { Err(too_large()) } else { Ok(chunk) }
@@ -96,10 +109,10 @@ fn body(head: Vec<u8>, response: Response) -> impl Stream<Item = Result<Bytes, F
 
 /// Reads all events up to the last one. A stream that ends without it has broken off.
 async fn events(
-    body: impl Stream<Item = Result<Bytes, Fault>>,
+    body: impl Stream<Item = Result<Bytes, HttpFault>>,
     timeouts: StreamTimeouts,
     answer: &mut StreamedAnswer<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), HttpFault> {
     let mut events = Box::pin(SseStream::from_bytes_stream(body));
     loop {
         let next = within(timeouts.limit(answer.has_begun()), async {
@@ -111,32 +124,30 @@ async fn events(
             }
         });
         match next.await? {
-            None => return Err(Fault::transient("the stream ended before the answer was complete")),
+            None => return Err(HttpFault::transient("the stream ended before the answer was complete")),
             Some(data) if data.trim() == END_OF_STREAM => return Ok(()),
             Some(data) => answer.take(&data)?,
         }
     }
 }
 
-fn unreadable(error: sse_stream::Error) -> Fault {
+fn unreadable(error: sse_stream::Error) -> HttpFault {
     match error {
-        sse_stream::Error::Body(cause) => match cause.downcast::<Fault>() {
+        sse_stream::Error::Body(cause) => match cause.downcast::<HttpFault>() {
             Ok(fault) => *fault,
-            Err(cause) => Fault::transient(cause.to_string()),
+            Err(cause) => HttpFault::transient(cause.to_string()),
         },
-        other => Fault::transient(format!("the stream cannot be read: {other}")),
+        other => HttpFault::transient(format!("the stream cannot be read: {other}")),
     }
 }
 
-async fn within<T>(
-    (limit, setting): (Duration, &str),
-    next: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    match tokio::time::timeout(limit, next).await {
+async fn within<T>(limit: StreamLimit, next: impl Future<Output = Result<T, HttpFault>>) -> Result<T, HttpFault> {
+    let StreamLimit { time, setting } = limit;
+    match tokio::time::timeout(time, next).await {
         Ok(outcome) => outcome,
         Err(_) => {
-            let limit = duration::format(limit);
-            Err(Fault::transient(format!(
+            let limit = duration::format(time);
+            Err(HttpFault::transient(format!(
                 "the stream stalled: no data for {limit}, the limit `{setting}` of the model"
             )))
         }
@@ -199,10 +210,10 @@ impl<'a> StreamedAnswer<'a> {
         !self.found.content.is_empty() || !self.calls.is_empty()
     }
 
-    fn take(&mut self, data: &str) -> Result<(), Fault> {
+    fn take(&mut self, data: &str) -> Result<(), HttpFault> {
         let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
             let piece = bounded(&self.masker.mask(data), 200);
-            Fault::transient(format!("a piece of the stream cannot be read ({error}): {piece}"))
+            HttpFault::transient(format!("a piece of the stream cannot be read ({error}): {piece}"))
         })?;
         if !chunk.error.is_null() {
             return Err(error_event_fault(&chunk.error, &self.masker.mask(data)));
@@ -268,12 +279,12 @@ impl<'a> StreamedAnswer<'a> {
 }
 
 /// The fault for an error event. Its code decides whether a retry may help.
-fn error_event_fault(error: &Value, data: &str) -> Fault {
+fn error_event_fault(error: &Value, data: &str) -> HttpFault {
     let problem = format!("the server ended the stream with an error: {}", message_of(data));
     let code = error["code"].as_u64().or(error["status"].as_u64()).unwrap_or_default();
     if (400..500).contains(&code) && !matches!(code, 408 | 429) {
-        Fault::permanent(problem)
+        HttpFault::permanent(problem)
     } else {
-        Fault::transient(problem)
+        HttpFault::transient(problem)
     }
 }

@@ -80,8 +80,7 @@ impl<'a> Turn<'a> {
     /// Starts the turn, or starts it again. A repeated turn starts from the same status as its first attempt.
     pub(in crate::turn) async fn open(services: &'a Services, input: Box<TurnInput>) -> Result<Box<Self>, TurnError> {
         let TurnInput { mut session, jobs, turn, agent, resumed, guard } = *input;
-        let (place, id) = (services.store_and_clock(), (session.session_id.as_str(), turn.id.as_str()));
-        let journal = Journal::open(place, id, (session.epoch, guard.clone()), resumed).await?;
+        let journal = Journal::open(services.leased_turn(&session, &turn.id, guard.clone()), resumed).await?;
         let stored_status = session.workflow_state.status;
         let (attempt, started_at) = match &session.turn {
             Some(open) => {

@@ -50,6 +50,7 @@ impl LaneSession<'_> {
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
             }
             Ok(Err(TurnError::Replay(problem))) => {
+                let problem = problem.to_string();
                 Box::pin(self.dead_letter(message, subject.jobs(), Cause::Replay, problem.clone(), attempt)).await?;
                 CancelReason::new("replay", problem)
             }

@@ -13,7 +13,7 @@ mod commit;
 use crate::execution::TurnId;
 use crate::journal::Guard;
 use crate::worker::WorkerState;
-use crate::worker::intake::{self, RejectedJob};
+use crate::worker::intake::{self, IntakeError};
 use crate::worker::lane::remove;
 use crate::worker::lanes::{LanePosition, LeaseGuard};
 use crate::worker::outbox::publish;
@@ -60,6 +60,13 @@ pub(in crate::worker) struct LaneSession<'a> {
     _counted: GaugeGuard,
 }
 
+/// The work for a job.
+struct PinnedSubject {
+    subject: Subject,
+    /// The last message that it covers.
+    through: LastMessage,
+}
+
 /// The result of processing a message, before the commit.
 struct HandledMessage {
     /// The last message that it covers.
@@ -78,16 +85,17 @@ impl HandledMessage {
 }
 
 impl<'a> LaneSession<'a> {
-    /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `woken_by` is the sequence
-    /// and the job of the message for which the lane was acquired.
+    /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `seq` and `job` are those of the
+    /// message for which the lane was acquired.
     pub(in crate::worker) fn new(
         shared: &'a WorkerState,
         grant: Grant,
         until: Moment,
-        woken_by: (u64, Job),
+        seq: u64,
+        job: Job,
     ) -> Box<Self> {
         let Grant { mut session, resumed, earlier } = grant;
-        let earlier = earlier.map(|earlier| (woken_by.0, earlier));
+        let earlier = earlier.map(|earlier| (seq, earlier));
         let lost = shared.lanes.lease_acquired(&session.session_id, session.epoch, until);
         let guard = Guard::new(LeaseGuard {
             lanes: Arc::clone(&shared.lanes),
@@ -97,7 +105,7 @@ impl<'a> LaneSession<'a> {
         });
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
         let _counted = GaugeGuard::increment(&metrics().lanes_held);
-        let woken_by = Some(woken_by);
+        let woken_by = Some((seq, job));
         Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }
 
@@ -213,9 +221,10 @@ impl<'a> LaneSession<'a> {
             return Ok(HandledMessage::without_turn(message));
         }
         let turn_id = self.turn_id(message, &job).await?;
-        let (subject, through) = match Box::pin(self.pin_subject(message, job, turn_id)).await? {
-            Ok(subject) => subject,
-            Err(rejected) => {
+        let PinnedSubject { subject, through } = match Box::pin(self.pin_subject(message, job, turn_id)).await {
+            Ok(pinned) => pinned,
+            Err(IntakeError::Stop(stop)) => return Err(stop),
+            Err(IntakeError::Rejected(rejected)) => {
                 Box::pin(intake::dead_letter(self.shared, message, rejected)).await?;
                 return Ok(HandledMessage::without_turn(message));
             }
@@ -251,19 +260,14 @@ impl<'a> LaneSession<'a> {
         Ok(TurnId { id: if is_another { ids::repeated_id(&id, at) } else { id }, at })
     }
 
-    /// The work for a job, and the last message that it covers.
-    async fn pin_subject(
-        &self,
-        message: &Message,
-        job: Job,
-        turn: TurnId,
-    ) -> Result<Result<(Subject, LastMessage), RejectedJob>, Stop> {
+    /// The work for a job.
+    async fn pin_subject(&self, message: &Message, job: Job, turn: TurnId) -> Result<PinnedSubject, IntakeError> {
         if intake::is_of_run(&job, &self.session) {
-            let through = LastMessage::from_message(message);
-            return Ok(intake::check_job_of_run(&job, &self.session).map(|()| (Subject::run(job, turn), through)));
+            intake::check_job_of_run(&job, &self.session)?;
+            return Ok(PinnedSubject { subject: Subject::run(job, turn), through: LastMessage::from_message(message) });
         }
-        let pinned = turn_pinning::pin_turn(self.shared, &self.session, message, (&turn, job)).await?;
-        Ok(pinned
-            .map(|PinnedTurn { agent, jobs, through }| (Subject::Turn { agent, jobs, turn: turn.into() }, through)))
+        let pinned = turn_pinning::pin_turn(self.shared, &self.session, message, &turn, job).await?;
+        let PinnedTurn { agent, jobs, through } = pinned;
+        Ok(PinnedSubject { subject: Subject::Turn { agent, jobs, turn: turn.into() }, through })
     }
 }

@@ -22,7 +22,7 @@ pub enum Failure {
 
 impl Failure {
     /// A failure in `context` that may be retried.
-    pub fn retryable(context: &StageContext, cause: impl Display) -> Self {
+    pub(crate) fn retryable(context: &StageContext, cause: impl Display) -> Self {
         Self::Failed { failure: failure(context, &cause), fatal: false }
     }
 
@@ -32,7 +32,7 @@ impl Failure {
     }
 
     /// Converts the error of a step that called a model.
-    pub fn from_model_error(context: &StageContext, error: StepError<ModelError>) -> Self {
+    pub(crate) fn from_model_error(context: &StageContext, error: StepError<ModelError>) -> Self {
         match error {
             StepError::Journal(error) => Self::Journal(error),
             StepError::Operation(error @ (ModelError::Unknown(_) | ModelError::Spent { .. })) => {

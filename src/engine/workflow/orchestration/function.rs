@@ -36,7 +36,8 @@ impl Listener for RunEventListener {
 /// `default`.
 pub(super) async fn run(
     context: &StageContext,
-    (id, flow): (&str, &Arc<dyn Flow>),
+    id: &str,
+    flow: &Arc<dyn Flow>,
     input: &str,
     models: Option<&ModelNames>,
 ) -> Result<Arc<str>, Failure> {

@@ -39,6 +39,6 @@ mod usage;
 pub(super) mod workflow;
 
 pub use ask::AskOutcome;
-pub use run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute, failed_event};
+pub use run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute, failed_event};
 pub use timeline::{TimelineEntry, timeline};
 pub use usage::Limits;

@@ -17,7 +17,8 @@ pub(super) async fn run(
     context: &StageContext,
     branches: &[StageDefinition],
     merge_template: Option<&InputMapping>,
-    (most, scope): (usize, Scope),
+    most: usize,
+    scope: Scope,
 ) -> Result<WorkflowOutput, Failure> {
     let runs = |branch: &&StageDefinition| branch.condition.as_ref().is_none_or(|condition| condition.holds(&scope));
     let running: Vec<&StageDefinition> = branches.iter().filter(runs).collect();

@@ -4,6 +4,7 @@ use super::stage_context::join;
 use crate::workflow::orchestration::dynamic;
 use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
+use base::error::SharedError;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::{Shape, StageDefinition, Target, Workflow, WorkflowRecord};
 use definitions::workflow::runnable_registry::models_of_stages;
@@ -31,13 +32,13 @@ pub trait Definitions: Send + Sync {
 pub enum ResolveError {
     /// The workflow or a definition that it references is missing or cannot run. The text is for people.
     #[error("{0}")]
-    Unfit(String),
+    Unfit(#[source] SharedError),
     /// Neither a workflow nor a task agent has the id that is to run.
     #[error("there is no workflow or task agent `{0}`")]
     Unknown(String),
     /// The store cannot be read now. A later attempt may succeed.
     #[error("{0}")]
-    Unavailable(String),
+    Unavailable(#[source] SharedError),
 }
 
 /// Ids and hashes of the definitions with which a run started.
@@ -111,7 +112,7 @@ impl ResolvedDefinitions {
 
     /// Loads the definitions with which a run has started, for a repeat of the run.
     pub async fn load(definitions: &dyn Definitions, flows: &Flows, manifest: &Manifest) -> Result<Self, ResolveError> {
-        let gone = |id: &str, hash: &str| ResolveError::Unfit(format!("the version {hash} of `{id}` no longer exists"));
+        let gone = |id: &str, hash: &str| unfit(format!("the version {hash} of `{id}` no longer exists"));
         if let (true, Some(hash)) = (manifest.workflows.is_empty(), manifest.agents.get(&manifest.workflow_id)) {
             let agent = definitions.agent_version(&manifest.workflow_id, hash).await?;
             return Self::from_agent(agent.ok_or_else(|| gone(&manifest.workflow_id, hash))?);
@@ -140,7 +141,7 @@ impl ResolvedDefinitions {
 
     /// A task agent that runs alone, as a pipeline of one stage.
     fn from_agent(agent: Arc<AgentRecord>) -> Result<Self, ResolveError> {
-        let root = WorkflowRecord::of_agent(&agent).map_err(|error| ResolveError::Unfit(error.to_string()))?;
+        let root = WorkflowRecord::of_agent(&agent).map_err(unfit)?;
         let (root, agents) = (Arc::new(root), HashMap::from([(agent.id().to_owned(), agent)]));
         Ok(Self { root, workflows: HashMap::new(), agents, flows: HashMap::new() })
     }
@@ -171,7 +172,7 @@ impl ResolvedDefinitions {
 
     /// Returns the paths of the stages whose answer is the run's output without changes. Their text can be streamed
     /// to the user.
-    pub fn output_stages(&self) -> Vec<String> {
+    pub(crate) fn output_stages(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect_output_stages(&self.root.workflow, "", &mut found);
         found
@@ -233,15 +234,19 @@ fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> R
     match agent {
         None => Err(not_found(id)),
         Some(agent) if agent.config.is_task_agent() => Ok(agent),
-        Some(_) => Err(ResolveError::Unfit(format!(
+        Some(_) => Err(unfit(format!(
             "workflow `{workflow_id}` names agent `{id}`, which takes chats; a stage needs an agent with a `system_prompt`"
         ))),
     }
 }
 
+fn unfit(problem: impl Into<SharedError>) -> ResolveError {
+    ResolveError::Unfit(problem.into())
+}
+
 /// Error for a reference to an unknown id.
 fn not_found(id: &str) -> ResolveError {
-    ResolveError::Unfit(format!(
+    unfit(format!(
         "Runnable not found: {id}; apply an agent of that id, put a workflow of that id into workflows_dir, or register a flow"
     ))
 }

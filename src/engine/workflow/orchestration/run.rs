@@ -21,12 +21,15 @@ use std::time::Duration;
 use thiserror::Error;
 use types::run_outcome::{RunFailure, RunUsage};
 
+/// The error of a sink.
+pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Publishes a run's events.
 #[async_trait]
 pub trait EventSink: Send + Sync {
     /// Publishes events in order. All of them are durable on return. Drops an event whose `event_id` was published
     /// before.
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String>;
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError>;
 }
 
 /// Services that the steps of a run use. Cheap to clone.
@@ -73,8 +76,9 @@ impl RunStart {
         resolved: ResolvedDefinitions,
         input: &str,
         journal: Journal,
-        (services, sink, limits): RunEnvironment,
+        environment: RunEnvironment,
     ) -> Self {
+        let RunEnvironment { services, sink, limits } = environment;
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
         let asking = Arc::new(Asking::without_user());
@@ -82,7 +86,7 @@ impl RunStart {
     }
 
     /// Sets the value of `{query}` in the conditions of the outermost workflow.
-    pub fn with_request(self, request: &str) -> Self {
+    pub(crate) fn with_request(self, request: &str) -> Self {
         Self { request: request.to_owned(), ..self }
     }
 
@@ -92,13 +96,20 @@ impl RunStart {
     }
 
     /// Sets the execution time that earlier attempts have used.
-    pub fn with_elapsed(self, elapsed: Duration) -> Self {
+    pub(crate) fn with_elapsed(self, elapsed: Duration) -> Self {
         Self { elapsed, ..self }
     }
 }
 
 /// Services, event sink and limits of a run.
-pub type RunEnvironment = (RunServices, Arc<dyn EventSink>, Limits);
+pub struct RunEnvironment {
+    /// Services that the steps use.
+    pub services: RunServices,
+    /// Publishes the run's events.
+    pub sink: Arc<dyn EventSink>,
+    /// Upper bounds for the run.
+    pub limits: Limits,
+}
 
 /// End of a run.
 #[derive(Debug)]
@@ -119,7 +130,7 @@ pub enum RunError {
     Journal(#[from] JournalError),
     /// Events could not be published.
     #[error("{0}")]
-    Sink(String),
+    Sink(#[source] SinkError),
     /// The run waits for the user's answer to the question in its [`Asking`]. Carries the usage so far.
     #[error("the run waits for the user's answer")]
     Waits(RunUsage),

@@ -3,11 +3,11 @@
 
 use super::event::{RunEvent, RunEventType as Type};
 use super::resolved::{Definitions, ResolveError, ResolvedDefinitions};
-use super::run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute};
+use super::run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute};
 use super::usage::Limits;
 use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
-use crate::journal::{Guard, Journal};
+use crate::journal::{Guard, Journal, LeasedTurn};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::{FlowContext, FlowError, Flows};
@@ -48,7 +48,7 @@ struct Heard(Mutex<Vec<RunEvent>>);
 
 #[async_trait]
 impl EventSink for Heard {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
         self.0.lock().unwrap().extend(events);
         Ok(())
     }
@@ -123,13 +123,14 @@ impl Ground {
     }
 
     fn environment(&self) -> RunEnvironment {
-        (Self::services(), Arc::clone(&self.heard) as Arc<dyn EventSink>, self.limits)
+        let sink = Arc::clone(&self.heard) as Arc<dyn EventSink>;
+        RunEnvironment { services: Self::services(), sink, limits: self.limits }
     }
 
     async fn journal(&self) -> Journal {
-        Journal::open((Arc::clone(&self.store), Clock::system()), ("r1", "t1"), (1, Guard::always()), true)
-            .await
-            .unwrap()
+        let (store, clock, guard) = (Arc::clone(&self.store), Clock::system(), Guard::always());
+        let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "t1", epoch: 1, guard };
+        Journal::open(turn, true).await.unwrap()
     }
 
     /// Executes the run `r1`, or repeats it.
@@ -271,8 +272,8 @@ struct Deaf;
 
 #[async_trait]
 impl EventSink for Deaf {
-    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), String> {
-        Err("nobody hears it".to_owned())
+    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), SinkError> {
+        Err("nobody hears it".into())
     }
 }
 
@@ -281,11 +282,10 @@ async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more(
     let branch = |id: &str, kind: &str| format!("  - {{id: {id}, runnable: {kind}, input: '{id}'}}\n");
     let branches = ["a", "b", "c"].map(|id| branch(id, "slow_step")).concat();
     let ground = Ground::new(&[&format!("type: parallel\nid: p\nbranches:\n{branches}")]);
-    let (services, _, limits) = ground.environment();
-    let environment: RunEnvironment = (services, Arc::new(Deaf), limits);
+    let environment = RunEnvironment { sink: Arc::new(Deaf), ..ground.environment() };
     let start = RunStart::new("r1", ground.resolved("p").await, "q", ground.journal().await, environment);
     let RunError::Sink(problem) = execute(start).await.unwrap_err() else { panic!("it was heard") };
-    assert_eq!((problem.as_str(), ground.calls().len()), ("nobody hears it", 3));
+    assert_eq!((problem.to_string().as_str(), ground.calls().len()), ("nobody hears it", 3));
     assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
     assert_eq!(ground.calls(), [""; 0], "the steps that were in flight are recorded");
 }
@@ -298,7 +298,7 @@ struct Hesitant {
 
 #[async_trait]
 impl EventSink for Hesitant {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), String> {
+    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
         if events.iter().any(|event| event.delta.is_some()) {
             while self.journal.recorded().is_empty() {
                 tokio::task::yield_now().await;
@@ -318,10 +318,10 @@ async fn what_runs_beside_a_question_comes_to_its_end_also_while_its_words_are_o
     let asks = async |context: FlowContext| context.ask("哪个？").await;
     let says = async |context: FlowContext| context.say("words", "Answer.", &context.input).await;
     ground.flows = ground.flows.with("asks", asks).with("says", says);
-    let (services, _, limits) = ground.environment();
     let (heard, journal) = (Arc::clone(&ground.heard), ground.journal().await);
     let sink = Arc::new(Hesitant { heard, journal: journal.clone() });
-    let start = RunStart::new("r1", ground.resolved("p").await, "你好", journal, (services, sink, limits));
+    let environment = RunEnvironment { sink, ..ground.environment() };
+    let start = RunStart::new("r1", ground.resolved("p").await, "你好", journal, environment);
     let ended = execute(start.with_asking(Arc::new(Asking::for_user(None)))).await;
     assert!(matches!(ended, Err(RunError::Waits(_))), "{ended:?}");
     let told = ground.told();
@@ -413,7 +413,7 @@ async fn what_a_run_names_and_nobody_has_is_said_before_it_begins() {
     let ground = Ground::new(&["id: w\nstages: [{id: a, runnable: nobody, input: x}]"]);
     let refused = |id: &'static str| ResolvedDefinitions::resolve(&ground.files, &ground.flows, id);
     let Err(ResolveError::Unfit(problem)) = refused("w").await else { panic!("it was taken") };
-    assert!(problem.starts_with("Runnable not found: nobody"), "{problem}");
+    assert!(problem.to_string().starts_with("Runnable not found: nobody"), "{problem}");
     let Err(error @ ResolveError::Unknown(_)) = refused("gone").await else { panic!("it was taken") };
     assert_eq!(error.to_string(), "there is no workflow or task agent `gone`");
 }

@@ -31,7 +31,7 @@ pub(in crate::workflow) async fn run(
     let mut backoff = stage.retry.backoff;
     let mut attempt = 1;
     loop {
-        let failure = match run_and_note(&context.attempt(attempt), stage, (attempt, &input), scope).await {
+        let failure = match run_and_note(&context.attempt(attempt), stage, attempt, &input, scope).await {
             Ok(output) => return Ok(output),
             Err(Failure::Failed { failure, fatal: false }) => failure,
             Err(failure) => return Err(failure),
@@ -63,7 +63,8 @@ fn remaining_pause(context: &StageContext, attempt: u32, backoff: Duration) -> D
 async fn run_and_note(
     context: &StageContext,
     stage: &StageDefinition,
-    (attempt, input): (u32, &str),
+    attempt: u32,
+    input: &str,
     scope: &Scope,
 ) -> Result<WorkflowOutput, Failure> {
     let notes = context.run().notes.as_ref();
@@ -149,7 +150,7 @@ async fn run_target(
             }
             Some(Runnable::Flow(flow)) => {
                 let models = stage.model.as_ref();
-                Ok(Box::pin(function::run(&inner, (id, flow), input, models)).await?.into())
+                Ok(Box::pin(function::run(&inner, id, flow, input, models)).await?.into())
             }
             None => Err(Failure::fatal(context, format!("Runnable not found: {id}"))),
         },

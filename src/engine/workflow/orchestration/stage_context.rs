@@ -193,12 +193,12 @@ impl StageContext {
     }
 
     /// Counts a model call. Fails if the run has exceeded its limit.
-    pub fn count_model_call(&self) -> Result<(), Failure> {
+    pub(crate) fn count_model_call(&self) -> Result<(), Failure> {
         self.run.counters.count_model_call().map_err(|limit| Failure::fatal(self, limit))
     }
 
     /// Counts the tokens of a model call. Fails if the run has exceeded its limit.
-    pub fn count_tokens(&self, tokens: TokenUsage) -> Result<(), Failure> {
+    pub(crate) fn count_tokens(&self, tokens: TokenUsage) -> Result<(), Failure> {
         self.run.counters.count_tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
     }
 

@@ -99,7 +99,7 @@ impl<'a> Conversation<'a> {
             ModelRequest::new(Arc::clone(&self.messages)).with_tools(Arc::clone(&self.tools)).with_facts(facts);
         let (sink, pieces) = deltas();
         let (journal, names) = (context.journal(), self.agent.config.model.to_string());
-        let model = (names.as_str(), self.model.as_ref());
+        let model = recorded::NamedModel { names: &names, model: self.model.as_ref() };
         let asked = (&self.agent.hash, &self.messages);
         let asking = recorded::stream_with_tools(&journal, &step, model, &asked, request, sink);
         // The last pieces may still be in flight when the answer is complete, so the run counts as busy until they

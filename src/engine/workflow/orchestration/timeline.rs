@@ -6,7 +6,7 @@
 use super::event::RunEvent;
 use super::failure::Failure;
 use super::resolved::ResolvedDefinitions;
-use super::run::{EventSink, RunServices, RunStart, execute};
+use super::run::{EventSink, RunServices, RunStart, SinkError, execute};
 use super::stage_context::StageContext;
 use super::usage::Limits;
 use crate::journal::Journal;
@@ -74,19 +74,20 @@ pub(in crate::workflow) struct Notes(Mutex<Vec<TimelineEntry>>);
 impl Notes {
     /// Notes the start of a stage. Returns its index for [`Notes::end`].
     pub(super) fn start(&self, context: &StageContext, runnable: &str, attempt: u32, input: &str) -> usize {
-        self.add_entry(context, runnable, (attempt, input), &context.journal().recorded())
+        self.add_entry(context, runnable, attempt, input, &context.journal().recorded())
     }
 
     /// Notes the start of a node of a dynamic workflow. Counts only the steps of this activation, not of later ones.
     pub(in crate::workflow) fn start_node(&self, context: &StageContext, runnable: &str, input: &str) -> usize {
-        self.add_entry(context, runnable, (1, input), &context.journal().recorded_once())
+        self.add_entry(context, runnable, 1, input, &context.journal().recorded_once())
     }
 
     fn add_entry(
         &self,
         context: &StageContext,
         runnable: &str,
-        (attempt, input): (u32, &str),
+        attempt: u32,
+        input: &str,
         steps: &[StepRecord],
     ) -> usize {
         let started_at = steps.iter().map(|step| step.at.minus(Duration::from_millis(step.ms))).min();
@@ -145,7 +146,7 @@ struct NullSink;
 
 #[async_trait]
 impl EventSink for NullSink {
-    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), String> {
+    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), SinkError> {
         Ok(())
     }
 }
@@ -158,7 +159,8 @@ pub async fn timeline(
     resolved: ResolvedDefinitions,
     journal: Journal,
     services: RunServices,
-    (input, request): (String, String),
+    input: String,
+    request: String,
 ) -> Vec<TimelineEntry> {
     let notes = Arc::new(Notes::default());
     // Placeholders under the names of the run's models. They are never asked, since only recorded steps are replayed.

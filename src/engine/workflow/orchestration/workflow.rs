@@ -96,7 +96,7 @@ pub(super) async fn stages(
         }
         Shape::Parallel { branches, merge_template, max_concurrency } => {
             let most = max_concurrency.unwrap_or(context.run().max_parallel).max(1);
-            parallel::run(context, branches, merge_template.as_ref(), (most, scope)).await
+            parallel::run(context, branches, merge_template.as_ref(), most, scope).await
         }
         Shape::Conditional { routes, default } => conditional::run(context, routes, default.as_deref(), &scope).await,
         Shape::Dynamic(dynamic) => Box::pin(dynamic::run(context, dynamic, scope.query())).await,

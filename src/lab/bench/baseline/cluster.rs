@@ -220,7 +220,7 @@ fn kind(payload: &str) -> &'static str {
 async fn bulk(commands: &Commands, kind: Bulk, items: &[RawDocumentBuf], durable: Durability) -> StoreResult<()> {
     let answer = commands.bulk(kind, items, durable).await?;
     match answer.get_array("writeErrors") {
-        Ok(errors) => Err(StoreError::Refused(format!("{errors:?}"))),
+        Ok(errors) => Err(StoreError::refused(format!("{errors:?}"))),
         Err(_) => Ok(()),
     }
 }
@@ -240,7 +240,7 @@ async fn insert(
 
 #[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn failed(error: mongodb::error::Error) -> StoreError {
-    StoreError::Unavailable(error.to_string())
+    StoreError::unavailable(error)
 }
 
 fn now() -> bson::DateTime {
@@ -257,7 +257,7 @@ async fn agents(database: Database, items: Arc<Vec<String>>) -> StoreResult<Vec<
     let find = collection.find(doc! {"_id": {"$in": [AGENT]}}).projection(doc! {"hash": 1});
     let found: Vec<_> = find.await.map_err(failed)?.try_collect().await.map_err(failed)?;
     match found.is_empty() {
-        true => Err(StoreError::Refused(format!("agent `{AGENT}` is not stored"))),
+        true => Err(StoreError::refused(format!("agent `{AGENT}` is not stored"))),
         false => Ok(items.iter().map(|_| Ok(())).collect()),
     }
 }

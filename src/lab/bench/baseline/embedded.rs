@@ -92,7 +92,7 @@ async fn turn(
         announced?;
     }
     let said: Vec<OutEvent> = last_events(profile).into_iter().map(|(key, payload)| event(key, payload)).collect();
-    put_turn(file, (&session, &job), last, message.seq, said.clone()).await?;
+    put_turn(file, &session, &job, last, message.seq, said.clone()).await?;
     // The write above has already stored the events. This call reports them to the tap on the queue, from which the
     // load learns about the reply.
     queue.emit(said.into()).await?;
@@ -112,7 +112,8 @@ async fn put_lane(file: &EmbeddedFile, session: &str) -> anyhow::Result<()> {
 /// events.
 async fn put_turn(
     file: &EmbeddedFile,
-    (session, job): (&str, &str),
+    session: &str,
+    job: &str,
     last: String,
     seq: u64,
     events: Vec<OutEvent>,

@@ -96,7 +96,7 @@ async fn row(
     let direct = together(users, |_| speaker.asked_directly(turns)).await?;
     let bench = StreamBench { namespace: &namespace, speaker: &speaker, base: &base, turns };
     let told = together(users, |user| bench.user(user, progress)).await?;
-    let row = figures(options, users, (&direct.concat(), &told.concat()))?;
+    let row = figures(options, users, &direct.concat(), &told.concat())?;
     workers.end().await;
     tasks.shutdown(Duration::from_secs(1)).await;
     namespace.close().await?;
@@ -244,11 +244,7 @@ async fn until(events: &mut Events, turn_id: &str, wanted: impl Fn(&Reply) -> bo
     })?
 }
 
-fn figures(
-    options: &StreamOptions,
-    users: usize,
-    (direct, told): (&[Duration], &[StreamTimes]),
-) -> anyhow::Result<Row> {
+fn figures(options: &StreamOptions, users: usize, direct: &[Duration], told: &[StreamTimes]) -> anyhow::Result<Row> {
     let of = |durations: &mut dyn Iterator<Item = Duration>| {
         let mut latencies = Latencies::new()?;
         durations.for_each(|duration| latencies.record(duration));

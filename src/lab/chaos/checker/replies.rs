@@ -100,7 +100,7 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
             let lines = turn.lines();
             let receipts: Vec<String> = conversations::actions(&lines)
                 .into_iter()
-                .map(|action| receipt(case, action).unwrap_or_default())
+                .map(|(target, tag)| receipt(case, target, tag).unwrap_or_default())
                 .collect();
             conversations::answer(&lines, &receipts).map(|text| (ReplyKind::Response, text))
         }
@@ -111,7 +111,7 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
 }
 
 /// The receipt that the API returned for an action.
-fn receipt(case: &Case<'_>, (target, tag): (conversations::Target, &str)) -> Option<String> {
+fn receipt(case: &Case<'_>, target: conversations::Target, tag: &str) -> Option<String> {
     let is_of = |asked: &(conversations::Target, String)| asked.0 == target && asked.1 == tag;
     case.calls.iter().filter(|call| call.asked.as_ref().is_some_and(is_of)).find_map(|call| call.receipt.clone())
 }

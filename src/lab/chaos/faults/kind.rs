@@ -184,7 +184,7 @@ impl Fault {
     }
 
     /// True if the fault needs several NATS servers, and proxies between the servers.
-    pub const fn needs_replicas(self) -> bool {
+    pub(crate) const fn needs_replicas(self) -> bool {
         match self {
             Self::NatsStepDown | Self::NatsFollowerKill | Self::NatsFollowerPause | Self::NatsCutOff => true,
             Self::NatsRolling | Self::MongodbCutOff => true,

@@ -56,7 +56,8 @@ struct Notes {
 impl FaultContext {
     pub(super) fn new(
         processes: Processes,
-        (nats, mongo): (Nats, Mongo),
+        nats: Nats,
+        mongo: Mongo,
         replicated: bool,
         recovery: Arc<Recovery>,
         outages: Arc<Outages>,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 const KEY: &str = "vendor-key-0123456789";
 
-struct Inner {
+struct VendorState {
     left: Mutex<VecDeque<Exchange>>,
     wrong: Mutex<Vec<String>>,
     /// Bytes in each network chunk.
@@ -26,7 +26,7 @@ struct Inner {
 
 /// The server of a recording. Dropping it stops the server.
 pub struct Vendor {
-    inner: Arc<Inner>,
+    inner: Arc<VendorState>,
     tasks: Tasks,
     settings: Settings,
 }
@@ -34,7 +34,7 @@ pub struct Vendor {
 impl Vendor {
     pub async fn start(name: &str, recording: &Recording, chunk: usize) -> Self {
         let left = recording.exchanges.iter().cloned().collect();
-        let inner = Arc::new(Inner { left: Mutex::new(left), wrong: Mutex::default(), chunk });
+        let inner = Arc::new(VendorState { left: Mutex::new(left), wrong: Mutex::default(), chunk });
         let router = Router::new().fallback(handle).with_state(Arc::clone(&inner));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -78,7 +78,7 @@ impl Drop for Vendor {
 }
 
 async fn handle(
-    State(inner): State<Arc<Inner>>,
+    State(inner): State<Arc<VendorState>>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,

@@ -143,12 +143,13 @@ impl DynamicState<'_> {
     async fn plan(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriagePlan::parse(content, &names);
-        let plan = match ask(context, &self.dynamic.plan, schema::plan(&names), input, parse).await? {
+        let plan = match ask(context, &self.dynamic.plan, schema::plan(&names), input, parse).await {
             Ok(plan) => plan,
             Err(NoValidAnswer::Answer(problem)) => TriagePlan::rejected(inputs::no_plan(&self.query, &problem)),
             Err(NoValidAnswer::Model(error)) => {
                 return Err(Failure::from_model_error(context, StepError::Operation(error)));
             }
+            Err(NoValidAnswer::Failure(failure)) => return Err(failure),
         };
         Ok(self.triaged(Triage::Plan(plan)))
     }
@@ -157,8 +158,12 @@ impl DynamicState<'_> {
     async fn replan(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let names = self.names();
         let parse = |content: &str| TriageReplan::parse(content, &names);
-        let asked = ask(context, &self.dynamic.replan, schema::replan(&names), input, parse).await?;
-        let replan = asked.unwrap_or_else(|problem| TriageReplan::refused(problem.to_string()));
+        let replan = match ask(context, &self.dynamic.replan, schema::replan(&names), input, parse).await {
+            Ok(replan) => replan,
+            Err(NoValidAnswer::Answer(problem)) => TriageReplan::refused(problem),
+            Err(NoValidAnswer::Model(error)) => TriageReplan::refused(error.to_string()),
+            Err(NoValidAnswer::Failure(failure)) => return Err(failure),
+        };
         Ok(self.triaged(Triage::Replan(replan)))
     }
 
@@ -183,12 +188,13 @@ impl DynamicState<'_> {
     /// there is no valid review.
     async fn review(&self, context: &StageContext, input: &str) -> Result<Step, Failure> {
         let role = &self.dynamic.review;
-        match ask(&context.keyed("review"), role, schema::review(), input, Review::parse).await? {
+        match ask(&context.keyed("review"), role, schema::review(), input, Review::parse).await {
             Ok(review) if !review.is_complete => {
                 let output = json!(review).to_string();
                 Ok(Step::to(output, NodeMessage::ReplanRequest(review)))
             }
-            Ok(_) | Err(_) => {
+            Err(NoValidAnswer::Failure(failure)) => Err(failure),
+            Ok(_) | Err(NoValidAnswer::Answer(_) | NoValidAnswer::Model(_)) => {
                 let here = context.keyed("summary");
                 Ok(Step::end(summary::write(&here, self.dynamic, &self.query, &self.results, None).await?))
             }

@@ -4,7 +4,7 @@ use definitions::workflow::definition::DynamicDefinition;
 use definitions::workflow::node::Node;
 
 /// A node in a path, such as `triage[2]`: its id, and the number of its activation if the path has one.
-pub type Place<'p> = (&'p str, Option<u32>);
+pub(crate) type Place<'p> = (&'p str, Option<u32>);
 
 /// Checks that a run of `dynamic` can restart from a place. `deeper` is true if the path continues below the node.
 /// The error is for people.
@@ -25,7 +25,7 @@ pub fn check(dynamic: &DynamicDefinition, (id, nth): Place<'_>, deeper: bool) ->
 
 /// True if the node at `place` ends before the node at `from` starts. `clarified` is the number of questions to the
 /// user.
-pub fn comes_before(place: Place<'_>, from: Place<'_>, clarified: u32) -> bool {
+pub(crate) fn comes_before(place: Place<'_>, from: Place<'_>, clarified: u32) -> bool {
     let position = |(id, nth): Place<'_>| Node::from_id(id).map(|node| position(node, nth.unwrap_or(1), clarified));
     position(place).zip(position(from)).is_some_and(|(place, from)| place < from)
 }

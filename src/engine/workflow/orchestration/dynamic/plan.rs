@@ -143,7 +143,7 @@ pub fn groups(plan: &[PlanStep]) -> Vec<Vec<usize>> {
 }
 
 /// Returns the branch ids of a plan's steps: the name of the step's agent, with a number if the name is taken.
-pub fn branch_ids(plan: &[PlanStep]) -> Vec<String> {
+pub(crate) fn branch_ids(plan: &[PlanStep]) -> Vec<String> {
     let mut taken = HashSet::new();
     let id = |step: &PlanStep| {
         let numbered = (2..).map(|number| format!("{}-{number}", step.agent));

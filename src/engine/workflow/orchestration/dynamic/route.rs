@@ -18,7 +18,7 @@ pub enum Triage {
 }
 
 /// Chooses one of the `targets`, usually [`TARGETS`], from the decision of triage.
-pub fn select_triage_path(triage: &Triage, targets: [Node; 4]) -> Node {
+pub(crate) fn select_triage_path(triage: &Triage, targets: [Node; 4]) -> Node {
     let [clarify, reject, orchestrator, streaming] = targets;
     match triage {
         Triage::Plan(plan) => match plan.action {

@@ -20,14 +20,13 @@ pub(super) enum NoValidAnswer {
     Model(ModelError),
     /// The answer is invalid, even after its correction.
     Answer(String),
+    /// The part of the run cannot continue.
+    Failure(Failure),
 }
 
-impl std::fmt::Display for NoValidAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Model(error) => error.fmt(f),
-            Self::Answer(problem) => f.write_str(problem),
-        }
+impl From<Failure> for NoValidAnswer {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
     }
 }
 
@@ -50,18 +49,20 @@ pub(super) async fn ask<T>(
     schema: ResponseSchema,
     input: &str,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Result<T, NoValidAnswer>, Failure> {
+) -> Result<T, NoValidAnswer> {
     let here = context.inner();
     here.emit(RunEventType::RunStarted, EventPayload::default());
     let ended = converse(&here, role, schema, input, parse).await;
+    let failed = |problem: &str| here.emit(RunEventType::RunFailed, EventPayload::error(problem));
     match &ended {
-        Ok(Ok((content, _))) => here.emit(RunEventType::RunCompleted, EventPayload::output(content)),
-        Ok(Err(problem)) => here.emit(RunEventType::RunFailed, EventPayload::error(problem.to_string())),
-        Err(Failure::Failed { failure, .. }) => here.emit(RunEventType::RunFailed, EventPayload::error(&failure.cause)),
+        Ok((content, _)) => here.emit(RunEventType::RunCompleted, EventPayload::output(content)),
+        Err(NoValidAnswer::Model(error)) => failed(&error.to_string()),
+        Err(NoValidAnswer::Answer(problem)) => failed(problem),
+        Err(NoValidAnswer::Failure(Failure::Failed { failure, .. })) => failed(&failure.cause),
         // The turn will repeat the call or end it, so there is no end to report yet.
-        Err(Failure::Journal(_)) => {}
+        Err(NoValidAnswer::Failure(Failure::Journal(_))) => {}
     }
-    Ok(ended?.map(|(_, answer)| answer))
+    ended.map(|(_, answer)| answer)
 }
 
 async fn converse<T>(
@@ -70,7 +71,7 @@ async fn converse<T>(
     schema: ResponseSchema,
     input: &str,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Result<(String, T), NoValidAnswer>, Failure> {
+) -> Result<(String, T), NoValidAnswer> {
     let agent = agent_of_role(context, role)?;
     let names = agent.config.model.to_string();
     let model = context.services().models.chain(&agent.config.model).map_err(|error| Failure::fatal(context, error))?;
@@ -84,11 +85,12 @@ async fn converse<T>(
         let facts = Facts { agent: Some(Arc::clone(&agent.config)), message: input.to_owned(), ..Facts::default() };
         let request = ModelRequest::new(messages.clone()).with_schema(schema.clone()).with_facts(facts);
         let (journal, asked) = (context.journal(), (&agent.hash, &messages));
-        let answered = recorded::ask_with_tools(&journal, &step, (&names, model.as_ref()), &asked, request).await;
+        let named = recorded::NamedModel { names: &names, model: model.as_ref() };
+        let answered = recorded::ask_with_tools(&journal, &step, named, &asked, request).await;
         let reply = match answered {
             Ok(stepped) => stepped.output,
-            Err(StepError::Journal(error)) => return Err(error.into()),
-            Err(StepError::Operation(error)) => return Ok(Err(NoValidAnswer::Model(error))),
+            Err(StepError::Journal(error)) => return Err(Failure::Journal(error).into()),
+            Err(StepError::Operation(error)) => return Err(NoValidAnswer::Model(error)),
         };
         context.count_tokens(reply.tokens)?;
         let content = reply.content;
@@ -98,13 +100,13 @@ async fn converse<T>(
             EventPayload { step: Some(step), snapshot: Some(snapshot), ..EventPayload::default() },
         );
         match parse(&content) {
-            Ok(answer) => return Ok(Ok((content, answer))),
+            Ok(answer) => return Ok((content, answer)),
             Err(found) => problem = found,
         }
         messages.push(PromptMessage::new(PromptRole::Assistant, content));
         messages.push(PromptMessage::new(PromptRole::User, correction(&problem)));
     }
-    Ok(Err(NoValidAnswer::Answer(problem)))
+    Err(NoValidAnswer::Answer(problem))
 }
 
 /// Prompt for the correction of an invalid answer.
