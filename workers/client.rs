@@ -1,9 +1,7 @@
 //! A client of the gateway's HTTP API.
 
 use crate::failure::Failure;
-use crate::feed::{self, Feed};
 use base::http_client;
-use base::tasks::Tasks;
 use commands::agents::AgentSummary;
 use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter};
 use commands::doctor::Finding;
@@ -303,16 +301,6 @@ impl GatewayClient {
 
     async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {
         self.call(self.api(Method::POST, &["runs", run_id, verb]).json(body)).await
-    }
-
-    /// Follows a session's events after `last_id`, or from now on. Fails with 404 if the session is unknown.
-    pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
-        feed::open(self.clone(), Followed::Session(session_id.to_owned()), last_id, tasks).await
-    }
-
-    /// Follows a run from its first event.
-    pub async fn follow_run(&self, run_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
-        feed::open(self.clone(), Followed::Run(run_id.to_owned()), Some(0), tasks).await
     }
 
     /// Opens the events of a session or run after `last_id`, or from now on.

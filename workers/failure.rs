@@ -1,7 +1,6 @@
-//! Failures of commands: `error: …` and `hint: …` on stderr, exit status 1.
+//! Failures of commands, shown as `error: …` and `hint: …`.
 
 use base::error::with_causes;
-use std::process::ExitCode;
 use thiserror::Error;
 
 /// A failure with a remedy.
@@ -33,14 +32,6 @@ pub fn lines(error: &anyhow::Error) -> Vec<String> {
     let hints = error.chain().filter_map(|cause| cause.downcast_ref::<Failure>()).map(|failure| &failure.hint);
     lines.extend(hints.filter(|hint| !hint.is_empty()).map(|hint| format!("hint: {hint}")));
     lines
-}
-
-/// Prints the error and its hints to stderr.
-pub fn report(error: &anyhow::Error) -> ExitCode {
-    for line in lines(error) {
-        eprintln!("{}", crate::log::masked(&line));
-    }
-    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -29,14 +29,21 @@ pub enum Notice {
 /// Notices in order; closed after [`Notice::Failed`].
 pub type Feed = mpsc::Receiver<Notice>;
 
+impl GatewayClient {
+    /// Follows a session's events after `last_id`, or from now on. Fails with 404 if the session is unknown.
+    pub async fn follow(&self, session_id: &str, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
+        open(self.clone(), Followed::Session(session_id.to_owned()), last_id, tasks).await
+    }
+
+    /// Follows a run from its first event.
+    pub async fn follow_run(&self, run_id: &str, tasks: &Tasks) -> anyhow::Result<Feed> {
+        open(self.clone(), Followed::Run(run_id.to_owned()), Some(0), tasks).await
+    }
+}
+
 /// A feed from a gateway. The first connection is made before this returns, so that the caller gets the error of an
 /// unknown session or run.
-pub async fn open(
-    client: GatewayClient,
-    followed: Followed,
-    last_id: Option<u64>,
-    tasks: &Tasks,
-) -> anyhow::Result<Feed> {
+async fn open(client: GatewayClient, followed: Followed, last_id: Option<u64>, tasks: &Tasks) -> anyhow::Result<Feed> {
     let events = client.events(&followed, last_id).await?;
     let (sender, feed) = mpsc::channel(64);
     let follower = Follower { client, followed, last_id, sender };

@@ -3,7 +3,7 @@
 //! Each group of commands has its own file. [`roles`] runs the long-lived processes (`dev`, `worker`, `scheduler`,
 //! `gateway`, `all`). The other commands reach a running system through [`connection`]: always a gateway, which the
 //! process serves itself for a cluster. Their output goes through [`table`], [`chat_display`] (conversations),
-//! [`progress`] (runs) and [`report`] (files); [`failure`] prints errors with their hints.
+//! [`progress`] (runs) and [`report`] (files); [`failure`] formats errors with their hints.
 
 // A binary's modules have no outside users.
 #![allow(unreachable_pub)]
@@ -194,15 +194,23 @@ fn main() -> ExitCode {
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failure::report(&anyhow::Error::new(error).context("cannot start the runtime")),
+        Err(error) => return report_failure(&anyhow::Error::new(error).context("cannot start the runtime")),
     };
     let code = match runtime.block_on(run(cli)) {
         Ok(code) => code,
-        Err(error) => failure::report(&error),
+        Err(error) => report_failure(&error),
     };
     // A pending read of the terminal would delay an orderly shutdown until the next key.
     runtime.shutdown_background();
     code
+}
+
+/// Prints the error and its hints to stderr.
+fn report_failure(error: &anyhow::Error) -> ExitCode {
+    for line in failure::lines(error) {
+        eprintln!("{}", log::masked(&line));
+    }
+    ExitCode::FAILURE
 }
 
 fn completions(shell: Shell) -> ExitCode {
@@ -211,7 +219,7 @@ fn completions(shell: Shell) -> ExitCode {
     match std::io::stdout().write_all(&script) {
         // A closed pipe is fine: a reader such as `head` has read enough.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            failure::report(&anyhow::Error::new(error).context("cannot write the completions"))
+            report_failure(&anyhow::Error::new(error).context("cannot write the completions"))
         }
         Ok(()) | Err(_) => ExitCode::SUCCESS,
     }

@@ -69,8 +69,8 @@ use storage::queue::Queue;
 use storage::store::Store;
 use tokio_util::sync::CancellationToken;
 
-/// The largest request body in bytes: a text of 1 MiB, of which JSON may escape every character, and 64 KiB for the other
-/// fields.
+/// The largest request body in bytes: a text of 1 MiB, of which JSON may escape every character, and 64 KiB for the
+/// other fields.
 pub const MAX_BODY: usize = 2 * 1024 * 1024 + 64 * 1024;
 
 /// The dependencies of the handlers. Cheap to clone.

@@ -14,20 +14,22 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{Publish, Queue};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use types::session::Status;
 
 /// Number of sessions with a turn in flight when a server stops.
 pub const SESSIONS: usize = 5;
 
-/// A slow model, so that servers can stop during a turn.
-pub async fn slow_model() -> ScriptedModel {
-    ScriptedModel::start(|asked| {
+/// A model that responds once the gate has a permit, so that servers can stop during a turn.
+pub async fn gated_model(gate: &Arc<Semaphore>) -> ScriptedModel {
+    let held = Arc::clone(gate);
+    ScriptedModel::start(move |asked| {
         let content = match asked.schema.as_str() {
             "plan_and_decision" => plan(json!("您好，我是小智"), &answer("好的")),
             _ => answer("好的"),
         };
-        Answer::After(Duration::from_millis(700), Box::new(Answer::json(&content)))
+        Answer::json(&content).gated(&held)
     })
     .await
 }
@@ -40,7 +42,12 @@ fn settings(handles: &ClusterHandles) -> Settings {
 
 /// The test's own connections to the servers. Processes do the work.
 async fn watch(settings: &Settings) -> Engine {
-    let engine = Engine::watching(cluster_of(settings.clone()).await, slow_model().await).await;
+    watch_gated(settings, &Arc::new(Semaphore::new(1))).await
+}
+
+/// The same with a model that responds once the gate has a permit.
+async fn watch_gated(settings: &Settings, gate: &Arc<Semaphore>) -> Engine {
+    let engine = Engine::watching(cluster_of(settings.clone()).await, gated_model(gate).await).await;
     engine.apply(sales()).await;
     engine
 }
@@ -70,9 +77,11 @@ pub async fn is_unready_for(settings: &Settings, part: &str) {
 
 /// Publishes a message to each session, stops a server while the turns run, and checks that each message is answered
 /// once.
-async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, part: &str) {
-    let settings = &engine.settings;
-    let _process = Process::start(dir, settings, &["all"]);
+async fn goes_on_after(handles: &ClusterHandles, server: &Server, part: &str) {
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = watch_gated(&settings(handles), &gate).await;
+    let (settings, dir) = (&engine.settings, tempfile::tempdir().unwrap());
+    let _process = Process::start(dir.path(), settings, &["all"]);
     is_ready(settings).await;
     for number in 0..SESSIONS {
         engine.publish(&format!("s{number}"), "m-1", "你好").await;
@@ -80,6 +89,8 @@ async fn goes_on_after(engine: &Engine, dir: &std::path::Path, server: &Server, 
     eventually(DEADLINE, "the turns run", || async { engine.model.asked().len() >= SESSIONS }).await;
     server.kill();
     is_unready_for(settings, part).await;
+    // The model responds while the server is unreachable.
+    gate.add_permits(1);
     server.restart();
     is_ready(settings).await;
     for number in 0..SESSIONS {
@@ -164,17 +175,13 @@ async fn servers_away_at_the_start_are_named_and_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mongodb_away_in_between_only_delays_the_work() {
     let (_nats, mongod, handles) = private().await;
-    let engine = watch(&settings(&handles)).await;
-    let dir = tempfile::tempdir().unwrap();
-    goes_on_after(&engine, dir.path(), &mongod, "store").await;
+    goes_on_after(&handles, &mongod, "store").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nats_away_in_between_only_delays_the_work() {
     let (nats, _mongod, handles) = private().await;
-    let engine = watch(&settings(&handles)).await;
-    let dir = tempfile::tempdir().unwrap();
-    goes_on_after(&engine, dir.path(), &nats, "queue").await;
+    goes_on_after(&handles, &nats, "queue").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use crate::scenarios::{acts, answer, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
-use crate::support::{backend, eventually};
+use crate::support::{api, backend, eventually};
 use base::clock;
 use commands::runs::NewRun;
 use definitions::knowledge::source::{Origin, Source};
@@ -15,7 +15,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use types::event::ReplyKind;
 use types::run::RunRecord;
 use types::session::Status;
@@ -261,7 +260,7 @@ async fn a_run_of_its_own_counts_against_the_days_of_its_task_agents(backend: Ba
 
 async fn a_cancelled_turn_counts_what_it_has_used(backend: Backend) {
     let engine = engine(backend, acts("processing", "TOOL", "eta", &json!({})), &json!({"day": 1_000})).await;
-    engine.api.script(|_, _| (200, json!({}), Duration::from_secs(60)));
+    engine.api.script(|_, _| api::Answer::Hang);
     engine.publish("s1", "m-1", "几天到？").await;
     eventually(DEADLINE, "the action runs", || async { !engine.api.calls("/eta").is_empty() }).await;
     engine
@@ -285,13 +284,13 @@ async fn a_turn_that_a_killed_worker_began_counts_once() {
     )
     .await;
     engine.apply(with_budget(&json!({"day": 1_000, "session": 1_000}))).await;
-    engine.api.script(|_, _| (200, json!({}), Duration::from_secs(60)));
+    engine.api.script(|_, _| api::Answer::Hang);
     let dir = tempfile::tempdir().unwrap();
     let worker = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.publish("s1", "m-1", "几天到？").await;
     eventually(DEADLINE, "the action runs", || async { !engine.api.calls("/eta").is_empty() }).await;
     drop(worker);
-    engine.api.script(|_, _| (200, json!({"days": 2}), Duration::ZERO));
+    engine.api.script(|_, _| (200, json!({"days": 2})));
     engine.start_worker();
     engine.start_scheduler();
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Answered);

@@ -10,14 +10,13 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Database;
 use serde_json::json;
-use std::time::Duration;
 
 /// An engine with a conversation `s1` that has had one turn with an action, a greeting and a timer.
 async fn engine() -> (Engine, Database) {
     let order = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
     let model = ScriptedModel::answering(vec![plan(json!("您好"), &order), answer("已发货")]).await;
     let engine = Engine::start(backend::cluster().await, model, 1).await;
-    engine.api.script(|_, _| (200, json!({"status": "shipped"}), Duration::ZERO));
+    engine.api.script(|_, _| (200, json!({"status": "shipped"})));
     let timers = json!([{"name": "follow_up", "delay": "1h", "message": "还在吗？"}]);
     engine.apply(sales_with(&json!({ "timers": timers }))).await;
     engine.say("s1", "m-1", "查订单").await;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 /// A folder with a settings file in which commands run.
@@ -156,14 +157,18 @@ async fn dev_killed_in_mid_turn_goes_on_where_it_was() {
         {"when": {"always": true}, "decide": {"next_status": "processing", "action": action("SKILL", "query_order")}},
     ]);
     folder.write("agents/sales.json", &agent.to_string());
-    api.script(|path, _| match path {
-        path if path.starts_with("/eta") => (200, json!({"days": 2}), Duration::from_secs(2)),
-        _ => (200, json!({"status": "shipped"}), Duration::ZERO),
+    let killed = Arc::new(AtomicBool::new(false));
+    let is_killed = Arc::clone(&killed);
+    api.script(move |path, _| match path {
+        path if path.starts_with("/orders") => (200, json!({"status": "shipped"})).into(),
+        _ if is_killed.load(Ordering::SeqCst) => (200, json!({"days": 2})).into(),
+        _ => api::Answer::Hang,
     });
     let dev = folder.dev().await;
     folder.run(&["send", "--session", "s1", "--agent", "sales", "查订单"], "").await;
     eventually(DEADLINE, "the second action runs", || async { api.calls("/eta").len() == 1 }).await;
     dev.kill();
+    killed.store(true, Ordering::SeqCst);
     let _dev = folder.dev().await;
     let session = eventually(DEADLINE, "the turn is done", || async {
         let session = folder.run(&["sessions", "show", "s1", "--json"], "").await.json();

@@ -22,7 +22,7 @@ async fn decision_that_another_worker_has_recorded_is_the_one_that_is_followed(b
     });
     let engine = Engine::start(backend, model.await, 1).await;
     engine.apply(sales_with(&json!({"greeting": null}))).await;
-    engine.api.script(|_, _| (200, json!({"days": 2}), std::time::Duration::ZERO));
+    engine.api.script(|_, _| (200, json!({"days": 2})));
     engine.say("s0", "m-1", "你好").await;
     engine.say("s1", "m-1", "查订单").await;
     assert_eq!(engine.api.calls("/eta").len(), 1);

@@ -9,12 +9,14 @@ use crate::support::servers::{ClusterHandles, Server, cluster};
 use crate::support::{backend, eventually};
 use async_nats::jetstream::stream::{Config, RetentionPolicy};
 use cluster::nats::NatsQueue;
+use futures::TryStreamExt;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use storage::queue::{Publish, Queue, QueueError};
 use storage::store::records::Acquire;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use types::canonical;
 use types::event::{EventType, OutEvent};
@@ -82,6 +84,14 @@ async fn a_stream_without_a_leader_does_not_say_that_a_message_is_gone() {
     assert!(matches!(late, Err(QueueError::Unavailable(_))), "without a leader the read fails: {late:?}");
 }
 
+/// True if workers have pulled this many jobs without acknowledging them.
+async fn pulled(server: &Server, namespace: &str, count: usize) -> bool {
+    let jetstream = async_nats::jetstream::new(async_nats::connect(server.address()).await.unwrap());
+    let stream = jetstream.get_stream(format!("{}_JOBS", namespace.to_uppercase())).await.unwrap();
+    let consumers: Vec<_> = stream.consumers().try_collect().await.unwrap();
+    consumers.iter().map(|consumer| consumer.num_ack_pending).sum::<usize>() == count
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
     let (server, broken, asked) = (Server::nats(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -99,14 +109,14 @@ async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
         }
         Fate::Passes
     };
-    // The worker pulls the second message during the first turn, which is not visible from outside.
-    let slow = Duration::from_secs(1);
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
     let model = ScriptedModel::start(move |asked| {
         let content = match asked.schema.as_str() {
             "plan_and_decision" => plan(json!("您好"), &answer("好的")),
             _ => answer("好的"),
         };
-        Answer::After(slow, Box::new(Answer::json(&content)))
+        Answer::json(&content).gated(&held)
     })
     .await;
     let engine = engine_by(&server, model, look).await;
@@ -117,6 +127,8 @@ async fn job_is_kept_while_neither_a_replica_nor_the_leader_can_tell() {
     broken.store(true, Ordering::SeqCst);
     // The message joins the lane; its turn reads it from the stream.
     engine.publish("s1", "m-2", "还在吗").await;
+    eventually(DEADLINE, "the worker has pulled both", || pulled(&server, &engine.settings.namespace, 2)).await;
+    gate.add_permits(1);
     eventually(DEADLINE, "the leader is asked", || async { asked.load(Ordering::SeqCst) > 0 }).await;
     // The response gets lost, and the request times out after five seconds.
     eventually(DEADLINE, "the request is repeated", || async { asked.load(Ordering::SeqCst) > 1 }).await;

@@ -3,7 +3,7 @@
 use crate::gateway::Gateway;
 use crate::scenarios::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine, quick, scripted};
-use crate::support::script::{Answer, ScriptedModel, plan};
+use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::servers::{self, ClusterHandles, Server};
 use crate::support::{backend, eventually};
 use ::cluster::nats::NatsQueue;
@@ -11,8 +11,10 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use base::config;
 use engine::workflow::{FlowContext, FlowError};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{From, Publish, Queue, QueueError};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
 use types::event::ReplyKind;
@@ -30,12 +32,18 @@ on_both_backends!(
     session_document_does_not_grow_past_its_bounds,
 );
 
-/// A model that plans in the first call and returns `text` in all others, after `delay`.
-async fn answering(text: &'static str, delay: Duration) -> ScriptedModel {
+/// A model that plans in the first call and replies `好的` in all.
+async fn answering() -> ScriptedModel {
+    gated(&Arc::new(Semaphore::new(1))).await
+}
+
+/// The same model, which responds once the gate has a permit.
+async fn gated(gate: &Arc<Semaphore>) -> ScriptedModel {
+    let held = Arc::clone(gate);
     ScriptedModel::start(move |asked| {
-        let reply = answer(text);
+        let reply = answer("好的");
         let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
-        Answer::After(delay, Box::new(Answer::json(&content)))
+        Answer::json(&content).gated(&held)
     })
     .await
 }
@@ -54,7 +62,7 @@ async fn crowded(mut backend: Backend, places: usize, sessions: usize) -> (Engin
     let (timeout, idle_timeout) = (Text(Duration::from_secs(600)), Text(Duration::from_secs(600)));
     backend.settings.worker.concurrency = places;
     backend.settings.models.insert("hung".into(), config::Model { timeout, idle_timeout, ..scripted(&hung) });
-    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
+    let engine = Engine::start(backend, answering().await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     engine.apply(quiet(&json!({"id": "stuck", "model": "hung"}))).await;
     for number in 0..sessions {
@@ -83,27 +91,38 @@ async fn crowded_jobs_do_not_starve_another_model(backend: Backend) {
 }
 
 async fn flooded_session_does_not_starve_others(backend: Backend) {
-    let engine = Engine::start(backend, answering("好的", Duration::from_millis(20)).await, 1).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = Engine::start(backend, gated(&gate).await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     for number in 0..100 {
         engine.publish("flooded", &format!("m-{number}"), "又来了").await;
     }
     for number in 0..5 {
-        engine.say(&format!("other-{number}"), "m-1", "你好").await;
+        engine.publish(&format!("other-{number}"), "m-1", "你好").await;
     }
-    let handled = engine.session("flooded").await.recent_jobs.len();
-    assert!(handled < 50, "{handled} of 100 were processed before the others");
+    // While the first message of the flood waits for the model, and 99 wait for it.
+    let of_others = |asked: &Asked| asked.user == "你好";
+    eventually(DEADLINE, "the others have their turns", || async {
+        engine.model.asked().iter().filter(|asked| of_others(asked)).count() == 5
+    })
+    .await;
+    assert!(engine.model.asked().len() <= 6, "the flooded session has one turn at a time");
+    gate.add_permits(1);
     engine.turn("flooded", "m-99").await;
     assert_eq!(engine.said("flooded").await.len(), 100, "no message of the flood is lost");
 }
 
 async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
     backend.settings.worker.concurrency = 4;
-    let engine = Engine::start(backend, answering("好的", Duration::from_millis(20)).await, 1).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = Engine::start(backend, gated(&gate).await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     for number in 0..40 {
         engine.publish(&format!("s{number}"), "m-1", "你好").await;
     }
+    // One of the four places stays free for another model.
+    eventually(DEADLINE, "the worker is full", || async { engine.model.asked().len() >= 3 }).await;
+    gate.add_permits(1);
     for number in 0..40 {
         engine.turn(&format!("s{number}"), "m-1").await;
     }
@@ -114,7 +133,7 @@ async fn worker_runs_no_more_turns_than_its_concurrency(mut backend: Backend) {
 }
 
 async fn a_megabyte_of_text_is_answered(backend: Backend) {
-    let engine = Engine::start(backend, answering("好的", Duration::ZERO).await, 1).await;
+    let engine = Engine::start(backend, answering().await, 1).await;
     engine.apply(quiet(&json!({}))).await;
     let gateway = Gateway::of(&engine).await;
     let text = "x".repeat(1_000_000);
@@ -132,8 +151,8 @@ async fn oversized_answers_are_cut_and_say_so(backend: Backend) {
     let eta = acts("processing", "TOOL", "eta", &json!({"order_id": "A1"}));
     let engine = engine(backend, order, vec![eta, answer(&long)]).await;
     engine.api.script(move |path, _| match path {
-        path if path.starts_with("/eta") => (200, json!({"text": "x".repeat(3 << 20)}), Duration::ZERO),
-        _ => (200, json!({"text": "y".repeat(600_000)}), Duration::ZERO),
+        path if path.starts_with("/eta") => (200, json!({"text": "x".repeat(3 << 20)})),
+        _ => (200, json!({"text": "y".repeat(600_000)})),
     });
     engine.say("s1", "m-1", "查订单").await;
     let steps = engine.store.steps("s1", "m-1").await.unwrap();

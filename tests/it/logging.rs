@@ -1,7 +1,7 @@
 //! The log of a worker: it shows the course of a conversation, and no text from outside can forge a line.
 
 use crate::scenarios::{acts, answer, sales};
-use crate::support::api::Api;
+use crate::support::api::{self, Api};
 use crate::support::backend::cluster;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
@@ -10,7 +10,6 @@ use crate::support::script::{ScriptedModel, plan};
 use crate::support::servers::free_port;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use storage::queue::Publish;
 use tempfile::TempDir;
 
@@ -70,7 +69,7 @@ impl Watched {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_conversation_can_be_followed_in_the_log() {
     let watched = Watched::start(&[], &[]).await;
-    watched.api().script(|_, _| (404, json!({"error": "unknown order"}), Duration::ZERO));
+    watched.api().script(|_, _| (404, json!({"error": "unknown order"})));
     watched.engine.say("s1", "m-1", "查订单 A1").await;
     watched.engine.say("s1", "m-2", "谢谢").await;
     let ended = watched.line(&["INFO", "turn ended", "turn_id=\"m-1\""]).await;
@@ -127,10 +126,11 @@ async fn a_takeover_of_a_dead_worker_s_turn_is_logged() {
     let watched = Watched::start(&[], &[]).await;
     // The first worker gets no response.
     let asked = AtomicBool::new(false);
-    watched.api().script(move |_, _| {
-        let wait = if asked.swap(true, Ordering::SeqCst) { 0 } else { 60 };
-        (200, json!({}), Duration::from_secs(wait))
-    });
+    watched.api().script(
+        move |_, _| {
+            if asked.swap(true, Ordering::SeqCst) { (200, json!({})).into() } else { api::Answer::Hang }
+        },
+    );
     watched.engine.publish("s1", "m-1", "查订单 A1").await;
     eventually(DEADLINE, "the action runs", || async { !watched.api().calls("/orders").is_empty() }).await;
     let Watched { engine, dir, metrics, worker } = watched;

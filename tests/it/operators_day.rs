@@ -11,15 +11,19 @@ use crate::support::{backend, eventually};
 use lab::invariants::{self, AcceptedMessage, Evidence};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use storage::queue::Publish;
+use tokio::sync::Semaphore;
 use types::event::ReplyKind;
 use types::session::Status;
 
 const SESSIONS: usize = 6;
+/// Message of a worker that ends.
+const DRAINING: &str = "finishing the turns in flight";
 
-fn model(asked: &Asked) -> Answer {
+/// The model responds once the gate has a permit, but never to `慢`.
+fn model(asked: &Asked, gate: &Arc<Semaphore>) -> Answer {
     let decided = match asked.user.as_str() {
         "慢" => return Answer::Hang,
         "转人工" => decision("transferred", Value::Null, json!("正在为您转接")),
@@ -29,21 +33,26 @@ fn model(asked: &Asked) -> Answer {
         text => answer(&format!("{text}：好的")),
     };
     let content = if asked.schema == "plan_and_decision" { plan(json!("您好"), &decided) } else { decided };
-    Answer::After(Duration::from_millis(20), Box::new(Answer::json(&content)))
+    Answer::json(&content).gated(gate)
 }
 
 struct Day {
     engine: Engine,
     folder: Folder,
+    /// Open while it has a permit.
+    gate: Arc<Semaphore>,
 }
 
 impl Day {
     /// Starts servers, and applies the agent from its file.
     async fn begin() -> Self {
-        let engine = Engine::watching(backend::cluster().await, ScriptedModel::start(model).await).await;
-        engine.api.script(|_, _| (200, json!({"status": "shipped"}), Duration::from_millis(20)));
+        let gate = Arc::new(Semaphore::new(1));
+        let held = Arc::clone(&gate);
+        let model = ScriptedModel::start(move |asked| model(asked, &held)).await;
+        let engine = Engine::watching(backend::cluster().await, model).await;
+        engine.api.script(|_, _| (200, json!({"status": "shipped"})));
         let folder = Folder::with(engine.settings.clone());
-        let day = Self { engine, folder };
+        let day = Self { engine, folder, gate };
         // The first process that starts writes the settings file.
         drop(day.deploy("scheduler"));
         day.write_agent("sales");
@@ -92,32 +101,55 @@ impl Day {
         replies.filter(|reply| reply.turn_id == turn_id).map(|reply| reply.text).collect()
     }
 
-    /// Publishes messages to all sessions until the workers are replaced.
+    /// Publishes messages to all sessions until the workers are replaced. While the model holds its responses, every
+    /// session has a message.
     async fn load(&self, rolled: &AtomicBool) -> Vec<AcceptedMessage> {
         let mut sent = Vec::new();
         let mut round = 0;
         while round < 3 || !rolled.load(Ordering::SeqCst) {
+            let is_held = self.is_held();
             for number in 0..SESSIONS {
                 let text = format!("查 {number} {round}");
                 sent.push(self.publish(&format!("会话-{number}"), &format!("m-{round}"), "sales", &text).await);
             }
             // Waits for one session; the others may lag behind.
-            self.engine.turn(&format!("会话-{}", round % SESSIONS), &format!("m-{round}")).await;
+            let (session_id, job_id) = (format!("会话-{}", round % SESSIONS), format!("m-{round}"));
+            let goes_on = || async {
+                let session = self.engine.store.session(&session_id).await.unwrap();
+                is_held != self.is_held() || session.is_some_and(|session| session.has_handled(&job_id))
+            };
+            eventually(DEADLINE, "one session is answered, or the model holds its responses", goes_on).await;
             round += 1;
         }
         sent
     }
 
-    /// Replaces both workers, one after the other.
+    /// True while the model holds its responses.
+    fn is_held(&self) -> bool {
+        self.gate.available_permits() == 0
+    }
+
+    /// Number of calls that wait for the model.
+    fn in_flight(&self) -> usize {
+        self.engine.model.asked().iter().filter(|asked| asked.ended.is_none()).count()
+    }
+
+    /// Replaces both workers, one after the other, while every session has a turn in flight.
     async fn roll(&self, workers: [Process; 2], rolled: &AtomicBool) -> [Process; 2] {
         let mut next = Vec::new();
         for (number, mut old) in workers.into_iter().enumerate() {
             let begun = self.begun();
             next.push(self.deploy("worker"));
             eventually(DEADLINE, "the new worker has begun", || async { self.begun() > begun }).await;
-            let asked = self.engine.model.asked().len();
-            eventually(DEADLINE, "there is load", || async { self.engine.model.asked().len() > asked }).await;
+            // From now on the model holds its responses.
+            self.gate.acquire().await.unwrap().forget();
+            eventually(DEADLINE, "every session waits", || async { self.in_flight() == SESSIONS }).await;
+            let draining = self.logged(DRAINING);
             old.signal("TERM");
+            // A worker that holds no turn ends without draining.
+            let drains = || std::future::ready(self.logged(DRAINING) > draining || old.ended().is_some());
+            eventually(DEADLINE, "the old worker drains", drains).await;
+            self.gate.add_permits(1);
             let ended = eventually(DEADLINE, "the old worker has ended", || std::future::ready(old.ended())).await;
             assert!(ended.success(), "worker {number}: {}", Process::log(self.folder.path()));
         }
@@ -126,7 +158,12 @@ impl Day {
     }
 
     fn begun(&self) -> usize {
-        Process::log(self.folder.path()).matches("worker started").count()
+        self.logged("worker started")
+    }
+
+    /// Number of times that the processes have logged this message.
+    fn logged(&self, message: &str) -> usize {
+        Process::log(self.folder.path()).matches(message).count()
     }
 
     /// Checks that every message is answered once and in order, and that every action ran once.

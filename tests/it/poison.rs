@@ -124,7 +124,7 @@ async fn json_of_any_depth_crashes_nobody(backend: Backend) {
     // As the response of an API, as the response of the model (twice, then a valid one), and as a job.
     let deep = nested(100_000);
     let shallow: Value = serde_json::from_str(&nested(100)).unwrap();
-    engine.api.script(move |_, _| (200, shallow.clone(), Duration::ZERO));
+    engine.api.script(move |_, _| (200, shallow.clone()));
     let model_deep = deep.clone();
     engine.model.script(move |asked| match asked.index {
         0 => {

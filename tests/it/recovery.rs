@@ -8,7 +8,7 @@ use crate::support::engine::{DEADLINE, Engine, quick};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::private;
-use crate::support::{backend, background, eventually};
+use crate::support::{api, backend, background, eventually};
 use base::clock;
 use engine::worker::Worker;
 use futures::FutureExt;
@@ -46,13 +46,13 @@ fn quiet(fields: &Value) -> Value {
     agent
 }
 
-/// The action blocks until the gate opens. Later calls return immediately.
+/// Calls of the action hang for good until the gate opens. Later calls return immediately.
 fn gate(engine: &Engine) -> Arc<AtomicBool> {
     let open = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&open);
     engine.api.script(move |_, _| match is_open.load(Ordering::SeqCst) {
-        true => (200, json!({"status": "shipped"}), Duration::ZERO),
-        false => (200, json!({"status": "shipped"}), Duration::from_secs(60)),
+        true => (200, json!({"status": "shipped"})).into(),
+        false => api::Answer::Hang,
     });
     open
 }

@@ -2,6 +2,7 @@
 //! one.
 
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
+use crate::support::api;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{Answer, ScriptedModel, plan};
@@ -35,7 +36,7 @@ async fn orders(mut backend: Backend) -> Engine {
     });
     let engine = Engine::watching(backend, model.await).await;
     engine.apply(sales_with(&json!({"greeting": null, "double_text": "merge"}))).await;
-    engine.api.script(|_, _| (200, json!({"state": "shipped"}), Duration::ZERO));
+    engine.api.script(|_, _| (200, json!({"state": "shipped"})));
     engine
 }
 
@@ -100,8 +101,7 @@ async fn repeated_turn_of_a_job_id_that_was_forgotten_goes_on_where_it_was(backe
     let open = Arc::new(AtomicBool::new(false));
     let is_open = Arc::clone(&open);
     engine.api.script(move |_, _| {
-        let wait = if is_open.load(Ordering::SeqCst) { 0 } else { 60 };
-        (200, json!({"state": "shipped"}), Duration::from_secs(wait))
+        if is_open.load(Ordering::SeqCst) { (200, json!({"state": "shipped"})).into() } else { api::Answer::Hang }
     });
     engine.publish("s1", "m-1", "查B2").await;
     eventually(DEADLINE, "the order is looked up", || async { keys(&engine).len() == 2 }).await;

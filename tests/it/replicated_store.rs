@@ -1,6 +1,6 @@
 //! A replica set of three: members that lag, and a majority that accepts no writes.
 
-use crate::away::{SESSIONS, is_ready, is_unready_for, slow_model};
+use crate::away::{SESSIONS, gated_model, is_ready, is_unready_for};
 use crate::conformance::kit::{self, grant, run_turn, step};
 use crate::scenarios::sales;
 use crate::support::backend::cluster_of;
@@ -18,6 +18,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::store::{Store, StoreError};
+use tokio::sync::Semaphore;
 use types::duration::Text;
 use types::session::Status;
 
@@ -98,7 +99,8 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
     let mut settings = settings(set.uri());
     settings.nats.url = nats.address();
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
-    let engine = Engine::watching(cluster_of(settings.clone()).await, slow_model().await).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = Engine::watching(cluster_of(settings.clone()).await, gated_model(&gate).await).await;
     engine.apply(sales()).await;
     let dir = tempfile::tempdir().unwrap();
     let _process = Process::start(dir.path(), &engine.settings, &["all", "--set", "mongodb.timeout=2s"]);
@@ -117,6 +119,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
                 false => set.applies(*member, false).await,
             }
         }
+        gate.add_permits(1);
         is_unready_for(&settings, "store").await;
         if !frozen {
             eventually(PATIENCE, "a command waits", || async { oldest_command(&settings).await > 0.1 }).await;
@@ -133,6 +136,7 @@ async fn a_majority_that_stops_is_seen_and_costs_time_but_no_message() {
             let turn = engine.turn(&session_id, &job_id).await;
             assert_eq!(turn.statuses.last().unwrap().status, Status::Ready, "the outage cancels no turn: {turn:?}");
         }
+        gate.acquire().await.unwrap().forget();
     }
     for number in 0..SESSIONS {
         let said = engine.said(&format!("s{number}")).await;

@@ -1,19 +1,23 @@
 //! Runs the tutorials in `docs/tutorials` and `docs/zh` as they are written.
 //!
-//! A block with `file=` in its info string is a file to write. A `console` block has commands (`$ …`, continued by `> …`)
-//! with their output; a second word names a terminal in which a process keeps running, and the other lines of such a block
-//! must appear there. `^C` interrupts that process. `…` stands for any text within a line, or alone for any lines.
-//! The tests replace the ports 8080, 8090 and 8070 by free ones.
+//! A block with `file=` in its info string is a file to write. A `console` block has commands (`$ …`, continued by
+//! `> …`) with their output. `status=` is the exit status of the block's last command; all others succeed. A second word
+//! names a terminal in which a process keeps running, and the other lines of such a block must appear there in this
+//! order. `^C` interrupts that process. `…` stands for any text within a line, or alone for any lines.
+//!
+//! The tests skip a `sleep` before a command that only reads: they repeat that command until it shows the output of
+//! the page. The tests replace the ports 8080, 8090 and 8070 by free ones.
 
 use crate::support::engine::DEADLINE;
-use crate::support::eventually;
 use crate::support::servers::free_port;
+use crate::support::{eventually, within};
 use regex::Regex;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A fenced block of a page.
@@ -68,8 +72,33 @@ fn is_shown(expected: &str, actual: &str) -> bool {
     Regex::new(&format!("^{pattern}$")).unwrap().is_match(&format!("{}\n", actual.trim_end()))
 }
 
+/// True for a command that changes nothing and can be repeated.
+fn only_reads(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    words.next() == Some("turnwheel") && words.nth(1).is_some_and(|verb| ["list", "search", "show"].contains(&verb))
+}
+
+/// Replaces ports, each as a whole word.
+fn with_ports(text: &str, ports: &[(&str, String)]) -> String {
+    let port = Regex::new(r"\b\d{4}\b").unwrap();
+    let own = |found: &regex::Captures<'_>| {
+        let own = ports.iter().find(|(port, _)| *port == &found[0]).map(|(_, own)| own.clone());
+        own.unwrap_or_else(|| found[0].to_owned())
+    };
+    port.replace_all(text, own).into_owned()
+}
+
+/// The end of the last line if all lines appear in this order.
+fn in_order(lines: &[&str], output: &str) -> Option<usize> {
+    lines.iter().try_fold(0, |from, line| {
+        let pattern = Regex::new(&line_pattern(line)).unwrap();
+        pattern.find_at(output, from).map(|found| found.end())
+    })
+}
+
 /// A process that keeps running, and its output.
 struct Terminal {
+    command: String,
     child: Child,
     log: PathBuf,
     /// Length of the output that earlier blocks have seen.
@@ -124,7 +153,7 @@ impl Reader {
 
     /// The text with this reader's ports.
     fn own(&self, text: &str) -> String {
-        self.ports.iter().fold(text.to_owned(), |text, (port, own)| text.replace(port, own))
+        with_ports(text, &self.ports)
     }
 
     fn shell(&self, command: &str) -> Command {
@@ -147,23 +176,25 @@ impl Reader {
         // `exec`, so that a signal reaches the command itself.
         let mut shell = self.shell(&format!("exec {command}"));
         let child = shell.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
-        self.terminals.insert(terminal.to_owned(), Terminal { child, log, seen });
+        self.terminals.insert(terminal.to_owned(), Terminal { command: command.to_owned(), child, log, seen });
     }
 
     async fn in_terminal(&mut self, name: &str, body: &str) {
+        let mut shown: Vec<&str> = Vec::new();
         for line in body.lines() {
             if let Some(command) = line.strip_prefix("$ ") {
                 self.ended(name).await;
                 self.start(name, command);
+                shown.clear();
             } else if line == "^C" {
                 self.terminals[name].signal("INT");
-                self.ended(name).await;
+                let (command, status) = self.ended(name).await.unwrap();
+                assert!(!command.starts_with("turnwheel") || status.success(), "{command}: {status}");
             } else if line.trim() != "…" {
-                let pattern = Regex::new(&line_pattern(line)).unwrap();
-                eventually(DEADLINE, &format!("`{line}` in terminal {name}"), || async {
-                    pattern.is_match(&self.terminals[name].output())
-                })
-                .await;
+                shown.push(line);
+                let terminal = &self.terminals[name];
+                let appeared = within(DEADLINE, || async { in_order(&shown, &terminal.output()) }).await;
+                assert!(appeared.is_some(), "terminal {name} lacks, in this order: {shown:#?}\n{}", terminal.output());
             }
         }
         if let Some(terminal) = self.terminals.get_mut(name) {
@@ -171,21 +202,37 @@ impl Reader {
         }
     }
 
-    /// Waits until the process of a terminal has ended, if there is one.
-    async fn ended(&mut self, name: &str) {
-        let Some(mut terminal) = self.terminals.remove(name) else { return };
-        let child = std::sync::Mutex::new(&mut terminal.child);
-        eventually(DEADLINE, &format!("the process in terminal {name} has ended"), || async {
-            child.lock().unwrap().try_wait().unwrap().is_some()
-        })
-        .await;
+    /// Waits until the process of a terminal has ended, if there is one. Returns its command and exit status.
+    async fn ended(&mut self, name: &str) -> Option<(String, ExitStatus)> {
+        let mut terminal = self.terminals.remove(name)?;
+        let what = format!("the process in terminal {name} has ended");
+        let ended = || std::future::ready(terminal.child.try_wait().unwrap());
+        let status = eventually(DEADLINE, &what, ended).await;
+        Some((terminal.command.clone(), status))
     }
 
-    fn run(&self, command: &str, expected: &str) {
-        let ended = self.shell(&format!("exec 2>&1\n{command}")).output().unwrap();
-        let output = String::from_utf8_lossy(&ended.stdout);
-        let is_silent = expected.trim().is_empty() && output.trim().is_empty();
-        assert!(is_silent || is_shown(expected, &output), "$ {command}\nshown:\n{expected}\nfound:\n{output}");
+    /// Runs the commands of a block, the last of which exits with `status`.
+    async fn run_all(&self, commands: &[(String, String)], status: i32) {
+        let mut patience = Duration::ZERO;
+        for (at, (command, expected)) in commands.iter().enumerate() {
+            let next = commands.get(at + 1);
+            if command.starts_with("sleep ") && next.is_some_and(|(next, _)| only_reads(next)) {
+                patience = DEADLINE;
+                continue;
+            }
+            let status = if next.is_none() { status } else { 0 };
+            let mut found = String::new();
+            let shown = within(std::mem::take(&mut patience), || {
+                let ended = self.shell(&format!("exec 2>&1\n{command}")).output().unwrap();
+                let output = String::from_utf8_lossy(&ended.stdout);
+                let is_silent = expected.trim().is_empty() && output.trim().is_empty();
+                let is_shown = is_silent || is_shown(expected, &output);
+                found = format!("{output}{}", ended.status);
+                std::future::ready(is_shown && ended.status.code() == Some(status))
+            });
+            let is_shown = shown.await.is_some();
+            assert!(is_shown, "$ {command}\nshown:\n{expected}exit status: {status}\nfound:\n{found}");
+        }
     }
 }
 
@@ -196,8 +243,10 @@ async fn works(page: &str) {
     reader.start("demo", &reader.own("turnwheel demo --listen 127.0.0.1:8090"));
     let mut ran = 0;
     for Block { info, body } in blocks(&reader.own(&text)) {
-        let file = info.iter().find_map(|word| word.strip_prefix("file="));
-        match (file, info.first().map(String::as_str), info.get(1)) {
+        let field = |name: &str| info.iter().find_map(|word| word.strip_prefix(name));
+        let (file, status) = (field("file="), field("status=").map_or(0, |status| status.parse().unwrap()));
+        let terminal = info.get(1).filter(|word| !word.contains('='));
+        match (file, info.first().map(String::as_str), terminal) {
             (Some(file), _, _) => {
                 let path = reader.work().join(file);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -205,10 +254,9 @@ async fn works(page: &str) {
             }
             (None, Some("console"), Some(terminal)) => reader.in_terminal(&terminal.clone(), &body).await,
             (None, Some("console"), None) => {
-                for (command, expected) in commands(&body) {
-                    reader.run(&command, &expected);
-                    ran += 1;
-                }
+                let commands = commands(&body);
+                reader.run_all(&commands, status).await;
+                ran += commands.len();
             }
             _ => {}
         }
@@ -239,6 +287,27 @@ async fn the_first_agent_works_in_chinese() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_workflow_works_in_chinese() {
     works("docs/zh/workflows.md").await;
+}
+
+#[test]
+fn ports_are_replaced_once_and_as_whole_words() {
+    let ports = [("8080", "18090".to_owned()), ("8090", "8080".to_owned())];
+    assert_eq!(with_ports("a:8080 b:8090/8080 c:18080 8070", &ports), "a:18090 b:8080/18090 c:18080 8070");
+}
+
+#[test]
+fn lines_of_a_terminal_are_found_in_their_order() {
+    let output = "one\ntwo\none\nthree\n";
+    assert!(in_order(&["one", "two", "three"], output).is_some());
+    assert!(in_order(&["two", "one"], output).is_some());
+    assert_eq!(in_order(&["three", "two"], output), None);
+    assert_eq!(in_order(&["two", "two"], output), None);
+}
+
+#[test]
+fn only_commands_that_read_are_repeated() {
+    assert!(only_reads("turnwheel runs show facts-1") && only_reads("turnwheel knowledge search --agent hotel x"));
+    assert!(!only_reads("turnwheel runs cancel x") && !only_reads("echo 'show' | turnwheel chat"));
 }
 
 #[test]

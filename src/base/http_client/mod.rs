@@ -41,7 +41,7 @@ pub async fn read_bounded(response: &mut Response, limit: usize) -> Result<(Vec<
 /// Decodes a body by the charset that the headers name, because not every API uses UTF-8. Undecodable bytes are
 /// replaced.
 pub async fn decode(headers: &HeaderMap, bytes: Vec<u8>) -> String {
-    let mut answer = axum::http::Response::new(bytes);
+    let mut answer = http::Response::new(bytes);
     if let Some(kind) = headers.get(reqwest::header::CONTENT_TYPE) {
         answer.headers_mut().insert(reqwest::header::CONTENT_TYPE, kind.clone());
     }

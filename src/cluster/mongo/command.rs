@@ -113,7 +113,7 @@ impl Commands {
         let kept = self.lock().pop();
         let mut session = match kept {
             Some(session) => session,
-            // Causal consistency is not needed: a command that depends on another command is sent after the response of the first.
+            // Causal consistency is not needed: a command that depends on another one is sent after its response.
             None => self.in_time(self.database.client().start_session().causal_consistency(false)).await?,
         };
         let answer = self.in_time(self.database.run_raw_command(command).session(&mut session)).await?;

@@ -1,7 +1,7 @@
 //! Reads agent files. Errors name the file and the line or field in it.
 
 use super::AgentRecord;
-use crate::document::file::{DocumentError, kind};
+use crate::document::file::{DocumentError, yaml_kind};
 use crate::document::wording::in_file_terms;
 use crate::document::{Finding, Position, Positions, file as files};
 use base::clock;
@@ -12,8 +12,8 @@ use thiserror::Error;
 use types::agent::AgentConfig;
 use types::depth;
 
-/// The agents that are compiled into the program. The top folder has the starter agents, which `turnwheel dev` uses in an
-/// empty folder; `tasks` has the task agents of the compiled-in workflows.
+/// The agents that are compiled into the program. The top folder has the starter agents, which `turnwheel dev` uses in
+/// an empty folder; `tasks` has the task agents of the compiled-in workflows.
 static COMPILED_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../agents");
 
 /// Why a file is not a valid agent.
@@ -60,7 +60,7 @@ pub type LoadedAgent = (PathBuf, Result<AgentRecord, AgentError>);
 /// Parses the configuration from a document. The error names the field.
 pub fn typed(document: &Value) -> Result<AgentConfig, AgentError> {
     if !document.is_object() {
-        let problem = format!("found {}; an agent is a table with `id` and the rest", kind(document));
+        let problem = format!("found {}; an agent is a table with `id` and the rest", yaml_kind(document));
         return Err(AgentError::Field { at: None, path: "top level".into(), problem });
     }
     if !depth::is_legal(document) {
@@ -176,6 +176,11 @@ mod tests {
             ("a.yaml", "id: a\nsop: yes\n", vec!["line 2, column 6: sop: ", "the boolean `true`", "between quotes"]),
             ("a.yaml", "id: a\nsop： 回答\n", vec!["line 2, column 4: ", "full-width"]),
             ("a.yaml", "id: a\nsop： 回答\nname: b\n", vec!["line 2, column 4: ", "full-width"]),
+            ("a.yaml", "id: a\nsop： 回答\nname： b\n", vec!["line 2, column 4: ", "full-width"]),
+            // A colon within a text is innocent.
+            ("a.yaml", "id: a\nsop: |\n  FAQ：x\nname: b: c\n", vec!["line 4", "between quotes"]),
+            ("a.yaml", "id: a\nsop: |\n  FAQ：x\nname： b\n", vec!["line 4, column 5: ", "full-width"]),
+            ("a.yaml", "id: a\nsop: 回答\n  FAQ：x\nname: b: c\n", vec!["line 4", "between quotes"]),
             ("a.yaml", "id: a\nsop: say: hello\n", vec!["line 2", "between quotes"]),
             ("a.yaml", "# x\nid: a\ntimers:\n  - delay: soon\n", vec!["line 4, column 12: timers[0].delay: "]),
             ("a.json", "{\"id\": \"a\",\n \"sop\": 7}", vec!["line 2, column 9: sop: ", "the number `7`"]),

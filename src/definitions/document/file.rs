@@ -8,6 +8,9 @@ use thiserror::Error;
 /// The largest accepted file. It stops a mistaken path before the file fills the memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
+/// So many lines with a full-width colon before an error are tried as its cause.
+const MAX_COLONS: usize = 8;
+
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Why a file could not be read.
@@ -130,7 +133,7 @@ pub(crate) fn is_document(path: &Path) -> bool {
 }
 
 /// The type of a value, in the terms of these files.
-pub fn kind(value: &Value) -> &'static str {
+pub fn yaml_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",
@@ -142,19 +145,19 @@ pub fn kind(value: &Value) -> &'static str {
 }
 
 fn yaml(text: &str) -> Result<Value, DocumentError> {
+    read(text).map_err(|error| syntax(&error, text))
+}
+
+fn read(text: &str) -> Result<Value, serde_saphyr::Error> {
     let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error, text))
+    serde_saphyr::from_str_with_options(text, options)
 }
 
 fn syntax(error: &serde_saphyr::Error, text: &str) -> DocumentError {
     if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = error {
         return located(error, format!("the key `{key}` appears twice; remove one"));
     }
-    let reported = error.location().map_or(0, |at| at.line());
-    // The reader notices such a line only at the next one.
-    let lines = text.lines().zip(1_u64..).filter(|(_, line)| reported == 0 || *line <= reported);
-    if let Some((content, line)) = lines.filter(|(line, _)| full_width_colon(line).is_some()).last() {
-        let column = full_width_colon(content).map_or(0, |at| content[..at].chars().count() as u64 + 1);
+    if let Some((line, column)) = wrong_colon(error, text) {
         let problem = "the colon `：` is a full-width character; write `:` and a space behind the key".to_owned();
         return DocumentError::Syntax { line, column, problem };
     }
@@ -171,6 +174,31 @@ fn syntax(error: &serde_saphyr::Error, text: &str) -> DocumentError {
 fn located(error: &serde_saphyr::Error, problem: String) -> DocumentError {
     let at = error.location();
     DocumentError::Syntax { line: at.map_or(0, |at| at.line()), column: at.map_or(0, |at| at.column()), problem }
+}
+
+/// The line and column of a full-width colon that causes the error: if `: ` replaces it, the text has no error, or
+/// only a later one. Such a line in a block of text is innocent.
+fn wrong_colon(error: &serde_saphyr::Error, text: &str) -> Option<(u64, u64)> {
+    let place = |error: &serde_saphyr::Error| error.location().map_or((0, 0), |at| (at.line(), at.column()));
+    let reported = place(error);
+    let mut before = 0;
+    let mut colons = Vec::new();
+    for (line, number) in text.split_inclusive('\n').zip(1_u64..) {
+        // The reader notices such a line only at the next one.
+        if reported.0 != 0 && number > reported.0 {
+            break;
+        }
+        if let Some(at) = full_width_colon(line) {
+            colons.push((number, line[..at].chars().count() as u64 + 1, before + at));
+        }
+        before += line.len();
+    }
+    let causes = |at: usize| {
+        let mended = [&text[..at], ": ", &text[at + '：'.len_utf8()..]].concat();
+        read(&mended).err().is_none_or(|later| place(&later) > reported)
+    };
+    let (line, column, _) = colons.into_iter().rev().take(MAX_COLONS).find(|(_, _, at)| causes(*at))?;
+    Some((line, column))
 }
 
 /// Where a line has a full-width colon behind its key, as Chinese input methods write it. In bytes.

@@ -1,22 +1,18 @@
 //! Errors of serde in the terms of these files: a table, a list, a text; without names of Rust types.
 
-use regex::Regex;
-use std::sync::LazyLock;
-
-static INVALID_TYPE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"^invalid (?:type|value): (.+?), expected (.+?)( at line .*)?$").ok());
-static MISSING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^missing field `(.+?)`").ok());
-
 /// The error in the terms of the file. An error of another kind is returned unchanged.
 pub(crate) fn in_file_terms(problem: &str) -> String {
-    if let Some(missing) = MISSING.as_ref().and_then(|pattern| pattern.captures(problem)) {
-        return format!("`{}` is missing", &missing[1]);
+    let missing = problem.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+    if let Some((field, _)) = missing {
+        return format!("`{field}` is missing");
     }
-    let Some(invalid) = INVALID_TYPE.as_ref().and_then(|pattern| pattern.captures(problem)) else {
+    let invalid = problem.strip_prefix("invalid type: ").or_else(|| problem.strip_prefix("invalid value: "));
+    let Some((words, wanted)) = invalid.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return problem.to_owned();
     };
-    let (found, expected) = (found(&invalid[1]), expected(&invalid[2]));
-    let is_word = invalid[1].starts_with("boolean") && expected == "a text";
+    let wanted = wanted.split(" at line ").next().unwrap_or(wanted);
+    let (found, expected) = (found(words), expected(wanted));
+    let is_word = words.starts_with("boolean") && expected == "a text";
     // YAML reads these words as booleans.
     let hint =
         if is_word { "; put yes, no, on, off, y, n, true and false between quotes to mean the word" } else { "" };
@@ -42,6 +38,7 @@ fn expected(words: &str) -> String {
     match words {
         "a string" | "a borrowed string" | "string" | "str" => "a text".to_owned(),
         "a map" | "map" => "a table".to_owned(),
+        "string or map" => "a text or a table".to_owned(),
         "a sequence" | "sequence" => "a list".to_owned(),
         "a boolean" | "bool" => "true or false".to_owned(),
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0".to_owned(),
@@ -71,7 +68,13 @@ mod tests {
             ("invalid type: map, expected a sequence", "found a table, expected a list"),
             ("invalid type: string \"x\", expected u32", "found the text \"x\", expected a whole number of at least 0"),
             ("invalid type: null, expected a string", "found nothing, expected a text"),
+            ("invalid type: integer `5`, expected string or map", "found the number `5`, expected a text or a table"),
+            (
+                "invalid type: string \"a, expected b\", expected a boolean at line 3 column 4",
+                "found the text \"a, expected b\", expected true or false",
+            ),
             ("missing field `id`", "`id` is missing"),
+            ("missing field `id` at line 1 column 2", "`id` is missing"),
             ("there is no such field", "there is no such field"),
         ] {
             assert_eq!(in_file_terms(problem), expected);

@@ -6,7 +6,7 @@ use super::fields;
 use super::scope::RESERVED;
 use super::template::{InputMapping, is_name};
 use crate::document::Report;
-use crate::document::file::kind;
+use crate::document::file::yaml_kind;
 use crate::document::finding::quoted;
 use base::config::nearest::question;
 use serde::Deserialize;
@@ -201,7 +201,7 @@ impl Reader {
             }
             Some(workflow @ Value::Object(_)) => self.workflow(workflow, &path).map(Box::new).map(Target::Inline),
             Some(other) => {
-                let problem = format!("found {}; expected an id or a workflow", kind(other));
+                let problem = format!("found {}; expected an id or a workflow", yaml_kind(other));
                 self.report.error(path, problem, "write `runnable: some_agent`");
                 None
             }
@@ -215,7 +215,7 @@ impl Reader {
             Value::Bool(constant) => constant.to_string(),
             Value::String(text) => text.clone(),
             other => {
-                let problem = format!("found {}; expected a text", kind(other));
+                let problem = format!("found {}; expected a text", yaml_kind(other));
                 self.report.error(path, problem, "write it between quotes: `\"{stage} contains 'word'\"`");
                 return None;
             }
@@ -301,7 +301,7 @@ impl Reader {
             return Some(Table { fields, path });
         }
         let place = if path.is_empty() { "top level" } else { path };
-        self.report.error(place, format!("found {}", kind(value)), hint);
+        self.report.error(place, format!("found {}", yaml_kind(value)), hint);
         None
     }
 
@@ -315,7 +315,7 @@ impl Reader {
             Some(Value::Array(items)) => {
                 return items.iter().enumerate().map(|(at, value)| (format!("{path}[{at}]"), value)).collect();
             }
-            Some(other) => self.report.error(path, format!("found {}; expected a list", kind(other)), hint),
+            Some(other) => self.report.error(path, format!("found {}; expected a list", yaml_kind(other)), hint),
         }
         Vec::new()
     }
@@ -324,7 +324,7 @@ impl Reader {
         match table.get(name)? {
             Value::String(text) => Some(text),
             other => {
-                let problem = format!("found {}; expected a text", kind(other));
+                let problem = format!("found {}; expected a text", yaml_kind(other));
                 self.report.error(table.at(name), problem, "put it between quotes");
                 None
             }

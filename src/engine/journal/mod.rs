@@ -5,8 +5,9 @@
 //! once. The operation itself runs at least once: it runs again, under the same idempotency key, only if the crash fell
 //! between its effect and its record.
 //!
-//! [`Durability`] says when the record of a step is written: before the step returns, a moment later together with
-//! others, or with the commit. A [`Guard`] keeps a worker that has lost its lease from starting a step.
+//! [`Durability`] says when the record of a step is written: before the step returns, or a moment later together with
+//! others. [`Done::with_commit`] leaves it to the commit. A [`Guard`] keeps a worker that has lost its lease from
+//! starting a step.
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
@@ -210,7 +211,7 @@ impl Journal {
 
     /// Runs `operation`, or returns its recorded result if the step is recorded. `key` must be unique in the scope and
     /// must not change when code moves. The operation receives its idempotency key and must send it with its request.
-    /// The argument `durability` decides when the result is durable.
+    /// The argument `durability` and the flag [`Done::with_commit`] decide when the result is durable.
     ///
     /// Fails without running the operation if the turn is cancelled, the lease is lost, the journal is halted, or the
     /// step is recorded with another input.
@@ -218,7 +219,7 @@ impl Journal {
         &self,
         key: &str,
         label: Label<'_>,
-        durability: Durability<'_, O>,
+        durability: Durability,
         input: &I,
         operation: F,
     ) -> Result<Stepped<O>, StepError<E>>
@@ -230,37 +231,33 @@ impl Journal {
     {
         let _running = self.turn.running_steps.start();
         // An operation with an effect may depend on deferred results, so these must be durable before it starts.
-        if !matches!(durability, Durability::Deferred) && !self.turn.deferred.is_empty() {
+        if durability != Durability::Deferred && !self.turn.deferred.is_empty() {
             self.settle().await?;
         }
-        let (step, output) = match self.attempt(key, label, input, operation).await? {
+        let (step, output, with_commit) = match self.attempt(key, label, input, operation).await? {
             Attempted::Repeated(stepped) => return Ok(stepped),
-            Attempted::Performed(step, output) => (step, output),
+            Attempted::Performed { step, output, with_commit } => (step, output, with_commit),
         };
-        let (ok, ms, key, target) = (step.ok, step.ms, step.key.clone(), step.target.clone());
-        let is_last = match durability {
-            Durability::OnReturn => false,
-            Durability::Deferred => {
-                lock(&self.turn.recorded).insert(key.clone(), Arc::clone(&step));
-                if self.turn.deferred.push(step) >= MAX_DEFERRED {
-                    self.settle().await?;
-                }
-                return Ok(Stepped { output, ok, ms, key, target });
-            }
-            Durability::WithCommitIf(is_last) => is_last(&output),
-        };
-        if is_last {
+        let stepped = Stepped::new(&step, output);
+        if with_commit {
             lock(&self.turn.notes).push(step);
-            return Ok(Stepped { output, ok, ms, key, target });
+            return Ok(stepped);
+        }
+        if durability == Durability::Deferred {
+            lock(&self.turn.recorded).insert(step.key.clone(), Arc::clone(&step));
+            if self.turn.deferred.push(step) >= MAX_DEFERRED {
+                self.settle().await?;
+            }
+            return Ok(stepped);
         }
         let input_hash = step.input_hash.clone();
         match self.turn.record(step).await? {
-            None => Ok(Stepped { output, ok, ms, key, target }),
+            None => Ok(stepped),
             Some(earlier) if earlier.input_hash != input_hash => {
                 let (turn_id, key) = (self.turn.turn_id.clone(), earlier.key.clone());
                 Err(JournalError::Overtaken { turn_id, key }.into())
             }
-            Some(earlier) => Ok(self.turn.replay(earlier, &input_hash)?),
+            Some(earlier) => Ok(self.turn.replay(&earlier, &input_hash)?),
         }
     }
 
@@ -320,7 +317,7 @@ impl Journal {
         let input_hash = hash(input);
         let known = lock(&self.turn.recorded).get(&full_key).cloned();
         if let Some(step) = known {
-            return Ok(Attempted::Repeated(self.turn.replay(step, &input_hash)?));
+            return Ok(Attempted::Repeated(self.turn.replay(&step, &input_hash)?));
         }
         if self.is_halted() {
             return Err(JournalError::Halted.into());
@@ -355,7 +352,7 @@ impl Journal {
             at: self.turn.clock.now(),
         };
         self.turn.usage.add(&self.turn.turn_id, &step);
-        Ok(Attempted::Performed(Arc::new(step), done.output))
+        Ok(Attempted::Performed { step: Arc::new(step), output: done.output, with_commit: done.with_commit })
     }
 
     /// Notes a step whose effect may be repeated without harm, for example a reply, which has an id. The note is
@@ -397,7 +394,7 @@ enum Attempted<O> {
     /// The step was recorded.
     Repeated(Stepped<O>),
     /// The operation ran; its record is not written yet.
-    Performed(Arc<StepRecord>, O),
+    Performed { step: Arc<StepRecord>, output: O, with_commit: bool },
 }
 
 fn hash<I: Serialize + ?Sized>(input: &I) -> String {

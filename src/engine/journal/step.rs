@@ -1,6 +1,6 @@
 //! The parts of a step: its label, the result of its operation, and the result as the caller gets it.
 
-use types::step::TokenUsage;
+use types::step::{StepRecord, TokenUsage};
 
 /// Describes a step in its record and its span.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +28,17 @@ pub struct Done<O> {
     pub target: Option<String>,
     /// Id of the task agent whose daily budget the tokens count against.
     pub charged: Option<String>,
+    /// True if the record needs no write of its own: it is written with the next one, at the latest with the commit.
+    /// For a result that nothing outside sees before that, so that a repeated turn may get another one. Overrides the
+    /// [`Durability`] of the step.
+    pub with_commit: bool,
 }
 
 impl<O> Done<O> {
     /// A successful result without figures.
     pub fn ok(output: O) -> Self {
-        Self { output, ok: true, model: None, tokens: None, attempts: None, target: None, charged: None }
+        let (model, tokens, attempts, target, charged) = (None, None, None, None, None);
+        Self { output, ok: true, model, tokens, attempts, target, charged, with_commit: false }
     }
 }
 
@@ -52,8 +57,22 @@ pub struct Stepped<O> {
     pub target: String,
 }
 
-/// When the result of a step becomes durable.
-pub enum Durability<'a, O> {
+impl<O> Stepped<O> {
+    /// The result of the step with this record.
+    pub(super) fn new(step: &StepRecord, output: O) -> Self {
+        Self { output, ok: step.ok, ms: step.ms, key: step.key.clone(), target: step.target.clone() }
+    }
+
+    /// The same step with another form of its result.
+    pub(crate) fn try_map<P, E>(self, form: impl FnOnce(O) -> Result<P, E>) -> Result<Stepped<P>, E> {
+        let Self { output, ok, ms, key, target } = self;
+        Ok(Stepped { output: form(output)?, ok, ms, key, target })
+    }
+}
+
+/// When the result of a step becomes durable, unless it is written [with the commit](Done::with_commit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
     /// Before the step returns. For an operation with an effect outside of the turn.
     OnReturn,
     /// Soon after the step returns, together with other steps, and at the latest when
@@ -61,14 +80,4 @@ pub enum Durability<'a, O> {
     /// model call. Until the result is durable nothing that follows from it may become visible outside, and no step
     /// with another durability starts.
     Deferred,
-    /// With the commit if the function returns true for the result, else before the step returns. For a result after
-    /// which the turn does nothing else: nothing outside has seen it, so a repeated turn may get another one.
-    WithCommitIf(Box<dyn FnOnce(&O) -> bool + Send + 'a>),
-}
-
-impl<'a, O> Durability<'a, O> {
-    /// [`Durability::WithCommitIf`].
-    pub(crate) fn with_commit_if(is_last: impl FnOnce(&O) -> bool + Send + 'a) -> Self {
-        Self::WithCommitIf(Box::new(is_last))
-    }
 }

@@ -110,23 +110,22 @@ impl TurnJournal {
 
     pub(super) fn replay<O: DeserializeOwned>(
         &self,
-        step: Arc<StepRecord>,
+        step: &StepRecord,
         input_hash: &str,
     ) -> Result<Stepped<O>, JournalError> {
-        let step = Arc::unwrap_or_clone(step);
         if step.input_hash != input_hash {
             return Err(JournalError::Mismatch {
                 turn_id: self.turn_id.clone(),
-                key: step.key,
-                recorded: step.input_hash,
+                key: step.key.clone(),
+                recorded: step.input_hash.clone(),
                 asked: input_hash.to_owned(),
             });
         }
-        let output = serde_json::from_value(step.output).map_err(|source| JournalError::Unreadable {
+        let output = O::deserialize(&step.output).map_err(|source| JournalError::Unreadable {
             turn_id: self.turn_id.clone(),
             key: step.key.clone(),
             source,
         })?;
-        Ok(Stepped { output, ok: step.ok, ms: step.ms, key: step.key, target: step.target })
+        Ok(Stepped::new(step, output))
     }
 }

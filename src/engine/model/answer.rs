@@ -16,7 +16,7 @@ pub(crate) fn object(content: &str) -> Result<Map<String, Value>, String> {
             Err(format!("the answer is nested more than {} levels deep; flatten it", depth::MAX_DEPTH))
         }
         Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => Err(format!("the answer has to be one JSON object, but is {}", kind(&other))),
+        Ok(other) => Err(format!("the answer has to be one JSON object, but is {}", json_kind(&other))),
         Err(error) if error.is_eof() && !text.is_empty() => Err(format!(
             "the answer was cut off before its JSON object was complete; write a shorter one. It begins with `{}`",
             bounded(text, 80)
@@ -42,8 +42,8 @@ fn unwrapped(content: &str) -> &str {
     inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).trim()
 }
 
-/// Describes the type of a value in words.
-pub(crate) fn kind(value: &Value) -> &'static str {
+/// The type of a value, in the terms of JSON, which models know.
+pub(crate) fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

@@ -53,10 +53,10 @@ pub async fn ask(
     ask_last(journal, key, model, input, request, |_| false).await
 }
 
-/// Calls `model` unless the step is recorded, and returns the text. If `model` is several models, the record has the
-/// one that answered. `input` is the data on which the prompt depends, not the rendered prompt, so that a prompt file
-/// may be edited while turns are in flight. If `is_last` returns true for the answer, the commit writes its record
-/// ([`Durability::WithCommitIf`]).
+/// Calls `model` unless the step is recorded, and returns the text. Of several models the record has the one that
+/// answered. `input` is the data on which the prompt depends, not the rendered
+/// prompt, so that a prompt file may be edited while turns are in flight. If `is_last` returns true for the answer, the
+/// commit writes its record ([`Done::with_commit`]).
 pub(crate) async fn ask_last(
     journal: &Journal,
     key: &str,
@@ -100,11 +100,16 @@ async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
-    let ends = |outcome: &Outcome| matches!(outcome, Outcome::Content(content) if is_last(content));
-    let step = journal.step(key, label, Durability::with_commit_if(ends), input, |idempotency_key| async move {
-        Ok::<_, Infallible>(done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content)))
+    let step = journal.step(key, label, Durability::OnReturn, input, |idempotency_key| async move {
+        let done = done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content));
+        let with_commit = matches!(&done.output, Outcome::Content(content) if is_last(content));
+        Ok::<_, Infallible>(Done { with_commit, ..done })
     });
-    text(recorded(step.await)?)
+    let text = recorded(step.await)?.try_map(|outcome| match outcome {
+        Outcome::Content(content) | Outcome::RecordedReply(RecordedReply { content, .. }) => Ok(content),
+        Outcome::Failed(error) => Err(error),
+    });
+    text.map_err(StepError::Operation)
 }
 
 /// Calls `model`, which may call tools, unless the step is recorded, and streams the answer to `deltas`. A recorded
@@ -155,26 +160,14 @@ async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
         };
         Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
     });
-    let Stepped { output, ok, ms, key, target } = recorded(step.await)?;
-    match output {
-        Outcome::RecordedReply(output) => Ok(Stepped { output, ok, ms, key, target }),
+    let reply = recorded(step.await)?.try_map(|outcome| match outcome {
+        Outcome::RecordedReply(reply) => Ok(reply),
         Outcome::Content(content) => {
-            let output =
-                RecordedReply { content, tool_calls: Vec::new(), extra: Map::new(), tokens: TokenUsage::default() };
-            Ok(Stepped { output, ok, ms, key, target })
+            Ok(RecordedReply { content, tool_calls: Vec::new(), extra: Map::new(), tokens: TokenUsage::default() })
         }
-        Outcome::Failed(error) => Err(StepError::Operation(error)),
-    }
-}
-
-/// The text of an answer.
-fn text(Stepped { output, ok, ms, key, target }: Stepped<Outcome>) -> Result<Stepped<String>, StepError<ModelError>> {
-    match output {
-        Outcome::Content(output) | Outcome::RecordedReply(RecordedReply { content: output, .. }) => {
-            Ok(Stepped { output, ok, ms, key, target })
-        }
-        Outcome::Failed(error) => Err(StepError::Operation(error)),
-    }
+        Outcome::Failed(error) => Err(error),
+    });
+    reply.map_err(StepError::Operation)
 }
 
 /// The journal's view of an answer or a failure.

@@ -9,7 +9,8 @@
 //! - [`start_record`] records the definitions and the input as the first step. It finds the definitions in
 //!   [`stored`](crate::execution::stored).
 //! - [`mod@execute`] executes the workflow, and [`event_publisher`] publishes its events.
-//! - [`ending`] makes the final record, [`change`] the change to commit, and [`conversation`] adds the result to the session's history.
+//! - [`ending`] makes the final record, [`change`] the change to commit, and [`conversation`] adds the result to the
+//!   session's history.
 //!
 //! [`nested_run`] runs a workflow within a session's turn, for a FLOW action, and [`output_chunks`] publishes its
 //! output in chunks. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of

@@ -81,8 +81,7 @@ impl Turn<'_> {
         };
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if kind == "flow" {
-            let stepped = Stepped { output: (), ok, ms, key: key.to_owned(), target: target.to_owned() };
-            self.step_finished(kind, target, &stepped);
+            self.publish_step(kind, target, key, ok, ms);
         }
         self.journal.note(key, Label { kind, target }, action, Done { ok, ..Done::ok(output) }, ms);
     }

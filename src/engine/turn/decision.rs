@@ -2,7 +2,7 @@
 //! a correction.
 
 use super::placeholder::is_placeholder;
-use crate::model::answer::{kind, object};
+use crate::model::answer::{json_kind, object};
 use crate::model::{ResponseSchema, thoughts};
 use base::http_client::bounded;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub fn parse_plan_and_decision(content: &str) -> Result<(PlanDraft, Decision), S
     let answer = object(content)?;
     let part = |name: &str| match answer.get(name) {
         Some(Value::Object(part)) => Ok(part),
-        Some(other) => Err(format!("`{name}` has to be an object, but is {}", kind(other))),
+        Some(other) => Err(format!("`{name}` has to be an object, but is {}", json_kind(other))),
         None => Err(format!("`{name}` is missing; the answer has to be {{\"plan\": {{…}}, \"decision\": {{…}}}}")),
     };
     let (plan, decided) = (part("plan"), part("decision"));
@@ -151,7 +151,7 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
     let timers = match plan.get("timers") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(timers)) => timers.clone(),
-        Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", kind(other))),
+        Some(other) => return Err(format!("`plan.timers` has to be a list or null, but is {}", json_kind(other))),
     };
     // For a placeholder the planner uses the text of the agent file.
     let field = |name: &str| Ok::<_, String>(optional_text(plan, name, "plan.")?.filter(|text| !is_placeholder(text)));
@@ -225,7 +225,7 @@ fn next_status(answer: &Map<String, Value>) -> Result<NextStatus, String> {
             other => Err(format!("`next_status` cannot be `{}`; {allowed}", bounded(other, 50))),
         },
         None | Some(Value::Null) => Err(format!("`next_status` is missing; {allowed}")),
-        Some(other) => Err(format!("`next_status` has to be a text, but is {}; {allowed}", kind(other))),
+        Some(other) => Err(format!("`next_status` has to be a text, but is {}; {allowed}", json_kind(other))),
     }
 }
 
@@ -233,7 +233,7 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
     let action = match value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Object(action)) => action,
-        Some(other) => return Err(format!("`action` has to be one object or null, but is {}", kind(other))),
+        Some(other) => return Err(format!("`action` has to be one object or null, but is {}", json_kind(other))),
     };
     let allowed = "allowed are `SKILL`, `TOOL`, `FLOW` and `SYSTEM`";
     let kind_of_action = match optional_text(action, "type", "action.")?.as_deref().map(str::trim) {
@@ -256,7 +256,7 @@ fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
     let params = match action.get("params") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(params)) => params.clone(),
-        Some(other) => return Err(format!("`action.params` has to be an object, but is {}", kind(other))),
+        Some(other) => return Err(format!("`action.params` has to be an object, but is {}", json_kind(other))),
     };
     Ok(Some(Action { kind: kind_of_action, target, params }))
 }
@@ -277,7 +277,7 @@ fn optional_text(object: &Map<String, Value>, name: &str, place: &str) -> Result
     match object.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
-        Some(other) => Err(format!("`{place}{name}` has to be a text or null, but is {}", kind(other))),
+        Some(other) => Err(format!("`{place}{name}` has to be a text or null, but is {}", json_kind(other))),
     }
 }
 

@@ -69,11 +69,11 @@ impl Turn<'_> {
         // commit.
         let search = async |_| {
             let hits = library::search_for_reply(index, message.to_owned(), decided.to_owned()).await;
-            Ok::<_, Infallible>(Done::ok(hits))
+            Ok::<_, Infallible>(Done { with_commit: true, ..Done::ok(hits) })
         };
         let key = format!("{iteration}/knowledge");
         let stepped: Stepped<Vec<Hit>> =
-            match journal.step(&key, label, Durability::with_commit_if(|_| true), &(message, decided), search).await {
+            match journal.step(&key, label, Durability::OnReturn, &(message, decided), search).await {
                 Ok(stepped) => stepped,
                 Err(StepError::Journal(error)) => return Err(error.into()),
                 Err(StepError::Operation(never)) => match never {},

@@ -6,13 +6,13 @@
 //!
 //! - `user` handles user messages. `plan_and_greet` checks the agent's hash, makes the plan and sends the greeting;
 //!   `iterate` is the decision loop. In each iteration `decide` asks the model for a [`decision`] and `act` executes
-//!   its action. `knowledge_reply` writes the reply from the agent's knowledge, and `reply_stream` publishes a text in
+//!   its action. `knowledge_reply` writes the reply from the agent's knowledge, and `reply_chunks` publishes a text in
 //!   chunks while the model writes it.
 //! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
 //!   turn with the status `cancelled`.
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have completed.
-//! - `prompt` and `prompt_view` build the variables of the prompts, and `placeholder` recognises texts that a model has
-//!   copied from its prompt.
+//! - `prompt` builds the variables of the prompts, `planner` makes the plan from the model's draft, and `placeholder`
+//!   recognises texts that a model has copied from its prompt.
 //! - `interruption` is the reason for which a part of a turn has no result.
 //! - `replay_published` reads back the events of an earlier attempt of the turn.
 

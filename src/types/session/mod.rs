@@ -1,5 +1,5 @@
-//! The session document and the rules for it, without any storage: [`status`](crate::status) has the legal status transitions,
-//! [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts.
+//! The session document and the rules for it, without any storage: [`status`](crate::status) has the legal status
+//! transitions, [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts.
 
 pub mod history;
 

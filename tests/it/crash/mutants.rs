@@ -3,6 +3,7 @@
 
 use super::process::Reach;
 use super::run::Mutant;
+use crate::support::designed_panic::designed_panic;
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
@@ -205,7 +206,9 @@ impl Store for MutantStore {
     }
 
     async fn renew(&self, held: &[LeaseKey], lease: Duration) -> store::Result<Vec<LeaseKey>> {
-        assert!(self.broken != Broken::Renewal, "renewing a lease fails by design");
+        if self.broken == Broken::Renewal {
+            designed_panic();
+        }
         let lost = self.inner.renew(held, lease).await?;
         // A worker without the epoch filter does not learn either that another worker has taken its lane.
         Ok(if self.broken == Broken::Epoch { Vec::new() } else { lost })

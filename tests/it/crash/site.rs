@@ -1,6 +1,7 @@
 //! Parts that several runs share: the model, the API and their clients, whose creation takes longer than a run.
 
 use crate::support::api::Api;
+use crate::support::designed_panic::designed_panic;
 use crate::support::script::{Answer, ScriptedModel};
 use async_trait::async_trait;
 use base::clock::Clock;
@@ -98,6 +99,6 @@ struct Panicking;
 #[async_trait]
 impl Flow for Panicking {
     async fn run(&self, _context: FlowContext) -> Result<String, FlowError> {
-        panic!("panic by design")
+        designed_panic()
     }
 }

@@ -4,6 +4,7 @@ use super::plan::{Fault, Operation, Point};
 use super::run::{Mutant, Report, run, unchanged};
 use super::scenario::Scenario;
 use super::site::Site;
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -120,7 +121,7 @@ async fn all(
     runs.join_all().await
 }
 
-/// Prints a summary. Fails with the violations, or if a point was not reached.
+/// Writes a summary. Fails with the violations, or if a point was not reached.
 fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Report)], begun: Instant) {
     let mut failures: Vec<String> = Vec::new();
     let (mut missed, mut lost) = (0, 0);
@@ -142,15 +143,23 @@ fn judge(scenario: &Scenario, undisturbed: &Report, reports: &[(Vec<Point>, Repo
             ));
         }
     }
-    println!(
+    summarize(&format!(
         "{}: {} operations, {} points, {missed} not reached, {lost} with a lease lost by a worker that was not paused, {:.1} s",
         scenario.name,
         undisturbed.operations[0].len(),
         reports.len(),
         begun.elapsed().as_secs_f64(),
-    );
+    ));
     failures.sort();
     assert!(failures.is_empty(), "{}", in_short(scenario.name, &failures));
+}
+
+/// Prints the line, and appends it to the file of all scenarios.
+fn summarize(line: &str) {
+    println!("{line}");
+    let file = format!("{}/crash-points.txt", env!("CARGO_TARGET_TMPDIR"));
+    let mut file = std::fs::File::options().create(true).append(true).open(file).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 /// The first violations, and the file with all of them.

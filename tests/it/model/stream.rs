@@ -138,9 +138,7 @@ async fn a_server_that_refuses_it_is_asked_otherwise_and_remembered() {
 #[tokio::test]
 async fn what_was_sent_before_a_break_is_void_and_the_answer_begins_anew() {
     let server = ModelServer::start().await;
-    let begun = |stream: fn(Stream) -> Stream| {
-        Answer::Stream(stream(Stream::unfinished(["half ", "of ", "it"]).pausing(Duration::from_millis(5))))
-    };
+    let begun = |stream: fn(Stream) -> Stream| Answer::Stream(stream(Stream::unfinished(["half ", "of ", "it"])));
     server.push(PLAIN, [begun(Stream::cut), begun(Stream::closed), Answer::Stream(Stream::of(["the ", "whole"]))]);
     let (reply, seen, begun) = streamed(&quick(&server, LONG, 3)).await;
     let reply = reply.unwrap();
@@ -151,16 +149,16 @@ async fn what_was_sent_before_a_break_is_void_and_the_answer_begins_anew() {
 #[tokio::test]
 async fn a_stream_that_stands_still_fails_but_a_long_one_may_take_its_time() {
     let server = ModelServer::start().await;
-    let limit = Duration::from_millis(300);
-    server.push(PLAIN, [Answer::Stream(Stream::of(["a"; 12]).pausing(Duration::from_millis(50)))]);
+    let limit = Duration::from_millis(600);
+    server.push(PLAIN, [Answer::Stream(Stream::of(["a"; 12]).slow_by(limit / 10))]);
     let begun = Instant::now();
     assert_eq!(streamed(&quick(&server, limit, 0)).await.0.unwrap().content, "a".repeat(12));
     assert!(begun.elapsed() > limit, "the limit applies to each wait");
     server.push(PLAIN, [Answer::Stream(Stream::unfinished(["a", "b"]).stalled()), Answer::Hang]);
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
-    assert!(error.contains("stalled: no data for 300ms"), "comments do not reset the timeout: {error}");
+    assert!(error.contains("stalled: no data for 600ms"), "comments do not reset the timeout: {error}");
     let error = streamed(&quick(&server, limit, 0)).await.0.unwrap_err().to_string();
-    assert!(error.contains("no complete answer within 300ms"), "{error}");
+    assert!(error.contains("no complete answer within 600ms"), "{error}");
 }
 
 #[tokio::test]
@@ -176,7 +174,7 @@ async fn a_stream_that_has_begun_is_waited_for_less_than_its_beginning() {
     let thinks =
         Stream::default().deltas([json!({"role": "assistant"}), json!({"content": "想好了"})]).finished("stop");
     let stalls = Stream::unfinished(["a", "b"]).stalled();
-    server.push(PLAIN, [thinks.pausing(Duration::from_millis(400)), stalls].map(Answer::Stream));
+    server.push(PLAIN, [thinks.slow_by(Duration::from_millis(400)), stalls].map(Answer::Stream));
     let error = streamed(&model).await.0.unwrap_err().to_string();
     assert!(error.contains("`idle_timeout`"), "`idle_timeout` applies only after the first piece: {error}");
     let begun = Instant::now();
@@ -221,7 +219,7 @@ async fn the_key_is_masked_in_pieces_as_in_the_whole() {
     let server = ModelServer::start().await;
     let said = format!("it is {KEY}, and sk-very-secret-012 is not");
     let pieces: Vec<String> = said.chars().collect::<Vec<_>>().chunks(4).map(|piece| piece.iter().collect()).collect();
-    let stream = Stream::of(pieces.iter().map(String::as_str)).pausing(Duration::from_millis(2));
+    let stream = Stream::of(pieces.iter().map(String::as_str));
     server.push(PLAIN, [Answer::Stream(stream), Answer::Stream(Stream::default().event(&format!("{{\"{KEY}\"")))]);
     let model = quick(&server, LONG, 0);
     let (reply, seen, _) = streamed(&model).await;

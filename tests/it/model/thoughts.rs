@@ -8,7 +8,6 @@ use engine::model::Model;
 use engine::model::delta::{Piece, deltas};
 use engine::turn::decision::parse_decision;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The response, all text that the reader has seen, and the part of it that was not withdrawn.
 async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
@@ -28,11 +27,11 @@ async fn streamed(model: &Arc<dyn Model>) -> (String, String, String) {
     (reply.unwrap().content, all, left)
 }
 
-/// A streamed response. A pause between the pieces keeps them in separate packets.
+/// A streamed response of pieces in separate packets.
 fn in_pieces(text: &str, size: usize) -> Answer {
     let chars: Vec<char> = text.chars().collect();
     let pieces: Vec<String> = chars.chunks(size).map(|piece| piece.iter().collect()).collect();
-    Answer::Stream(Stream::of(pieces.iter().map(String::as_str)).pausing(Duration::from_millis(2)))
+    Answer::Stream(Stream::of(pieces.iter().map(String::as_str)))
 }
 
 #[tokio::test]

@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use sse_stream::Sse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use tokio::sync::Semaphore;
 
 on_both_backends!(
     a_client_that_leaves_ends_nothing_and_comes_back_where_it_was,
@@ -22,19 +21,16 @@ on_both_backends!(
     a_run_in_a_session_is_told_on_the_session_s_stream,
 );
 
-/// A model that responds by the stage, and holds the stage `report` until the gate opens.
-async fn gated() -> (ScriptedModel, Arc<AtomicBool>) {
-    let open = Arc::new(AtomicBool::new(false));
-    let is_open = Arc::clone(&open);
+/// A model that responds by the stage. It holds the stage `report` while the gate has no permit.
+async fn gated() -> (ScriptedModel, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(1));
+    let held = Arc::clone(&gate);
     let model = ScriptedModel::start(move |asked| {
         let answer = Answer::Content(format!("{} 的一段结果", stage(asked)));
-        match stage(asked) == "report" && !is_open.load(Ordering::SeqCst) {
-            true => Answer::After(Duration::from_millis(700), Box::new(answer)),
-            false => answer,
-        }
+        if stage(asked) == "report" { answer.gated(&held) } else { answer }
     })
     .await;
-    (model, open)
+    (model, gate)
 }
 
 fn ids(events: &[Sse]) -> Vec<String> {
@@ -63,12 +59,13 @@ async fn run_id_of(gateway: &Gateway, workflow_id: &str) -> Vec<String> {
 }
 
 async fn a_client_that_leaves_ends_nothing_and_comes_back_where_it_was(backend: Backend) {
-    let (model, _) = gated().await;
+    let (model, gate) = gated().await;
     let (engine, gateway) = started(backend, model, 1).await;
     register_report(&engine).await;
     let whole = ids(&gateway.run("report", &json!({"query": "q"})).await.rest().await);
     let path = "/workflows/report/run?query=q";
 
+    gate.acquire().await.unwrap().forget();
     let mut browser = RunEvents::of(gateway.browse(path, None).await);
     let opening = browser.next_block().await.unwrap();
     assert_eq!(opening.data, None, "the first block has an id and no data");
@@ -80,6 +77,7 @@ async fn a_client_that_leaves_ends_nothing_and_comes_back_where_it_was(backend: 
     let mut again = RunEvents::of(gateway.browse(path, Some(last_id(&first))).await);
     let opening = again.next_block().await.unwrap();
     assert_eq!(opening.id.as_deref(), Some(last_id(&first)), "a client that disconnects now resumes at the same event");
+    gate.add_permits(1);
     let second = again.rest().await;
     is_whole(&[ids(&first), ids(&second)].concat(), &run_id, &whole);
     assert_eq!(data(second.last().unwrap())["type"], "run_completed");
@@ -115,16 +113,18 @@ async fn a_run_of_the_same_id_is_one_run(backend: Backend) {
 }
 
 async fn a_stream_goes_on_at_another_gateway(backend: Backend) {
-    let (model, _) = gated().await;
+    let (model, gate) = gated().await;
     let (engine, gateway) = started(backend, model, 1).await;
     register_report(&engine).await;
     let whole = ids(&gateway.run("report", &json!({"query": "q"})).await.rest().await);
+    gate.acquire().await.unwrap().forget();
     let mut browser = RunEvents::of(gateway.browse("/workflows/report/run?query=q", None).await);
     let mut first = browser.until("stage_completed").await;
     gateway.stop();
     first.extend(browser.rest().await);
     let restarted = Gateway::of(&engine).await;
     let mut again = RunEvents::of(restarted.browse("/workflows/report/run?query=q", Some(last_id(&first))).await);
+    gate.add_permits(1);
     let second = again.rest().await;
     let run_id = data(&first[0])["run_id"].as_str().unwrap().to_owned();
     is_whole(&[ids(&first), ids(&second)].concat(), &run_id, &whole);
@@ -171,7 +171,7 @@ async fn a_run_in_a_session_is_told_on_the_session_s_stream(backend: Backend) {
 /// Worker processes, one of which is killed during the second stage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_is_not_seen_in_the_stream() {
-    let (model, open) = gated().await;
+    let (model, gate) = gated().await;
     let engine = Engine::watching(cluster().await, model).await;
     let gateway = Gateway::of(&engine).await;
     register_report(&engine).await;
@@ -182,6 +182,7 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
 
     let first = Process::start(dir.path(), &engine.settings, &["worker"]);
     engine.model.forget();
+    gate.acquire().await.unwrap().forget();
     let mut run = gateway.run("report", &json!({"query": "q"})).await;
     // A published event is recorded.
     let mut events = run.until("stage_completed").await;
@@ -190,7 +191,7 @@ async fn a_killed_worker_is_not_seen_in_the_stream() {
     })
     .await;
     first.kill();
-    open.store(true, Ordering::SeqCst);
+    gate.add_permits(1);
     let _second = Process::start(dir.path(), &engine.settings, &["worker"]);
     events.extend(run.rest().await);
     let run_id = data(&events[0])["run_id"].as_str().unwrap().to_owned();

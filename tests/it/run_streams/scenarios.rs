@@ -9,7 +9,6 @@ use crate::support::model_stream::Stream;
 use crate::support::script::{Answer, ScriptedModel};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
 
 on_both_backends!(
@@ -213,11 +212,13 @@ struct Panel {
 }
 
 async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
-    let model = ScriptedModel::start(|asked| {
+    // The model sends a piece when the page has the one before it.
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    let model = ScriptedModel::start(move |asked| {
         let stage = stage(asked);
         let pieces = [stage.as_str(), "：一段文字，", "分成几块", "发来。"];
-        // Longer than the interval at which the text of a run is published.
-        Answer::Stream(Stream::of(pieces).pausing(Duration::from_millis(100)))
+        Answer::Stream(Stream::of(pieces).gated(&held))
     })
     .await;
     let (engine, gateway) = started(backend, model, 1).await;
@@ -230,11 +231,16 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
         let event = data(&event);
         let Some(id) = event["stage_id"].as_str() else { continue };
         match event["type"].as_str().unwrap() {
-            "stage_started" => panels.push((id.to_owned(), Panel { running: true, ..Panel::default() })),
+            "stage_started" => {
+                panels.push((id.to_owned(), Panel { running: true, ..Panel::default() }));
+                gate.add_permits(1);
+            }
             "step_delta" => {
                 let panel = panels.iter_mut().find(|(panel, _)| panel == id).unwrap();
                 pieces += 1;
                 panel.1.text.push_str(event["delta"]["content"].as_str().unwrap());
+                // After the last piece come the reason, the usage and the end.
+                gate.add_permits(if panel.1.text.ends_with("发来。") { 3 } else { 1 });
             }
             "stage_completed" => {
                 let panel = &mut panels.iter_mut().find(|(panel, _)| panel == id).unwrap().1;
@@ -248,5 +254,5 @@ async fn stage_panels_can_be_drawn_from_the_stream_alone(backend: Backend) {
         (id.to_owned(), Panel { running: false, completed: true, text: format!("{id}：一段文字，分成几块发来。") })
     };
     assert_eq!(panels, [done("plan"), done("report")]);
-    assert!(pieces > 2, "text is streamed: {pieces}");
+    assert_eq!(pieces, 8, "each piece of both texts is streamed");
 }

@@ -93,8 +93,8 @@ async fn s04_skill_then_tool_then_answer(backend: Backend) {
     ];
     let engine = engine(backend, answer("您好"), rest).await;
     engine.api.script(|path, _| match path {
-        path if path.starts_with("/orders/") => (200, json!({"status": "已发货"}), std::time::Duration::ZERO),
-        _ => (200, json!({"days": 2}), std::time::Duration::ZERO),
+        path if path.starts_with("/orders/") => (200, json!({"status": "已发货"})),
+        _ => (200, json!({"days": 2})),
     });
     engine.say("s1", "m-1", "你好").await;
     let turn = engine.say("s1", "m-2", "查一下订单 A1001 的物流并告诉我几天到").await;
@@ -225,7 +225,7 @@ async fn failed_action_is_told_to_the_model_as_it_is(backend: Backend) {
         answer("没有找到这个订单"),
     ];
     let engine = engine(backend, answer("您好"), rest).await;
-    engine.api.script(|_, _| (404, json!({"error": "no such order"}), std::time::Duration::ZERO));
+    engine.api.script(|_, _| (404, json!({"error": "no such order"})));
     engine.say("s1", "m-1", "你好").await;
     let turn = engine.say("s1", "m-2", "查订单").await;
 

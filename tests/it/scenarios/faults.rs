@@ -4,11 +4,12 @@ use super::{acts, answer, sales};
 use crate::support::engine::{DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::{backend, eventually};
+use crate::support::{api, backend, eventually};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 use types::event::ReplyKind::{Greeting, Response};
 use types::session::Status::{Acknowledged, Processing, Ready, Typing};
 
@@ -32,11 +33,11 @@ async fn s10_killed_worker_between_two_actions_is_finished_by_another() {
     engine.apply(sales()).await;
     // The second action blocks until its worker is dead.
     let killed = Arc::new(AtomicBool::new(false));
-    let hangs = Arc::clone(&killed);
+    let is_killed = Arc::clone(&killed);
     engine.api.script(move |path, _| match path {
-        path if path.starts_with("/orders/") => (200, json!({"status": "shipped"}), Duration::ZERO),
-        _ if hangs.load(Ordering::SeqCst) => (200, json!({"days": 2}), Duration::ZERO),
-        _ => (200, json!({"days": 2}), Duration::from_secs(60)),
+        path if path.starts_with("/orders/") => (200, json!({"status": "shipped"})).into(),
+        _ if is_killed.load(Ordering::SeqCst) => (200, json!({"days": 2})).into(),
+        _ => api::Answer::Hang,
     });
     let dir = tempfile::tempdir().unwrap();
     let first = Process::start(dir.path(), &engine.settings, &["worker"]);
@@ -69,14 +70,17 @@ async fn worker_told_to_stop_finishes_its_turn() {
     let model = two_actions().await;
     let engine = Engine::start(backend::embedded().await, model, 0).await;
     engine.apply(sales()).await;
-    engine.api.script(|path, _| match path {
-        path if path.starts_with("/eta") => (200, json!({"days": 2}), Duration::ZERO),
-        _ => (200, json!({"status": "shipped"}), Duration::from_millis(500)),
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    engine.api.script(move |path, _| match path {
+        path if path.starts_with("/eta") => (200, json!({"days": 2})).into(),
+        _ => api::Answer::Gated(Arc::clone(&held), 200, json!({"status": "shipped"})),
     });
     let worker = engine.start_worker();
     engine.publish("s1", "m-1", "查订单").await;
     eventually(DEADLINE, "the turn acts", || async { (!engine.api.calls("/orders").is_empty()).then_some(()) }).await;
     worker.cancel();
+    gate.add_permits(1);
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!(turn.attempts, 1);
     assert_eq!(engine.api.calls("/eta").len(), 1);

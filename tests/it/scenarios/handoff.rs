@@ -7,7 +7,6 @@ use crate::support::script::{Answer, ScriptedModel, action, decision, plan};
 use base::config;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
 use types::event::ReplyKind::{Apology, Handoff};
 use types::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
@@ -161,7 +160,7 @@ async fn a_failed_handoff_of_a_timer_is_told_to_the_user(backend: Backend) {
     let action = json!({"type": "SYSTEM", "target": "handoff", "params": {}});
     let timers = json!([{"name": "escalate", "delay": "500ms", "action": action}]);
     engine.apply(sales_with(&json!({"timers": timers, "handoff": desk()}))).await;
-    engine.api.script(|_, _| (403, json!({}), Duration::ZERO));
+    engine.api.script(|_, _| (403, json!({})));
     engine.say("s1", "m-1", "你好").await;
     eventually(DEADLINE, "the handoff has failed", || async {
         engine.session("s1").await.workflow_state.status == Cancelled

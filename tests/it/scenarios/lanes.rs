@@ -7,8 +7,9 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use futures::future::join_all;
 use serde_json::json;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::sync::Arc;
 use storage::queue::Publish;
+use tokio::sync::Semaphore;
 use types::event::ReplyKind::Response;
 use types::session::Status::{Processing, Ready, Typing};
 
@@ -31,12 +32,18 @@ async fn s10_same_job_twice_is_one_turn(backend: Backend) {
     assert_eq!(engine.model.asked().len(), 2);
 }
 
-/// An engine whose model replies `<message>!` after a short delay.
+/// An engine whose model replies `<message>!`.
 async fn echo(backend: Backend, workers: usize) -> Engine {
-    let model = ScriptedModel::start(|asked| {
+    gated_echo(backend, workers, &Arc::new(Semaphore::new(1))).await
+}
+
+/// An engine whose model replies `<message>!` once the gate has a permit.
+async fn gated_echo(backend: Backend, workers: usize, gate: &Arc<Semaphore>) -> Engine {
+    let held = Arc::clone(gate);
+    let model = ScriptedModel::start(move |asked| {
         let reply = answer(&format!("{}!", asked.user));
         let content = if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply };
-        Answer::After(Duration::from_millis(10), Box::new(Answer::json(&content)))
+        Answer::json(&content).gated(&held)
     })
     .await;
     let engine = Engine::start(backend, model, workers).await;
@@ -47,7 +54,8 @@ async fn echo(backend: Backend, workers: usize) -> Engine {
 }
 
 async fn s11_two_workers_keep_every_session_in_order_and_alone(backend: Backend) {
-    let engine = echo(backend, 2).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let engine = gated_echo(backend, 2, &gate).await;
     let sessions: Vec<String> = (0..20).map(|n| format!("会话-{n}")).collect();
     for message in 0..5 {
         join_all(sessions.iter().map(|id| {
@@ -57,6 +65,9 @@ async fn s11_two_workers_keep_every_session_in_order_and_alone(backend: Backend)
         }))
         .await;
     }
+    // Every session has a turn in flight, and four more messages.
+    eventually(DEADLINE, "every session is asked for", || async { engine.model.asked().len() >= sessions.len() }).await;
+    gate.add_permits(1);
     for id in &sessions {
         engine.turn(id, "m-4").await;
         let said: Vec<_> = engine.said(id).await.into_iter().map(|(_, text)| text).collect();

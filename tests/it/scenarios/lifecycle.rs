@@ -230,7 +230,7 @@ async fn held_handoff_times_out(backend: Backend) {
 async fn failed_handoff_cancels_and_tells_the_user(backend: Backend) {
     let first = decision("transferred", Value::Null, json!("正在为您转接"));
     let engine = engine(backend, first, vec![]).await;
-    engine.api.script(|_, _| (403, json!({}), Duration::ZERO));
+    engine.api.script(|_, _| (403, json!({})));
     let turn = engine.say("s1", "m-1", "转人工").await;
     assert_eq!(turn.statuses.last().unwrap().status, Cancelled);
     assert!(turn.reason.unwrap().starts_with("handoff_failed"));

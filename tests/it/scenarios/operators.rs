@@ -4,7 +4,7 @@ use super::{acts, answer, engine, on_both_backends, sales, sales_with};
 use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
-use crate::support::{backend, eventually};
+use crate::support::{api, backend, eventually};
 use commands::operator::OperatorCommand;
 use commands::sessions::has_jobs;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn cancellation_reaches_a_running_model_call_at_once(backend: Backend) {
 
 async fn cancellation_reaches_a_running_action_and_what_waits_before_it(backend: Backend) {
     let engine = hanging(backend).await;
-    engine.api.script(|_, _| (200, json!({"status": "shipped"}), Duration::from_secs(60)));
+    engine.api.script(|_, _| api::Answer::Hang);
     engine.publish("s1", "m-2", "查").await;
     eventually(DEADLINE, "the action runs", || async { engine.api.calls("/orders").len() == 1 }).await;
     engine.publish("s1", "m-3", "查").await;

@@ -5,7 +5,6 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{ScriptedModel, plan};
 use serde_json::{Value, json};
-use std::time::Duration;
 use types::cause::Cause;
 use types::event::ReplyKind;
 
@@ -32,7 +31,7 @@ async fn a_deep_answer_of_an_api_is_kept_as_a_text(backend: Backend) {
     engine.api.script(move |_, _| {
         // First the deepest value that is kept as it is, then the deepest that a JSON parser accepts.
         let levels = [types::depth::MAX_DEPTH, 126][calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst).min(1)];
-        (200, nested(levels), Duration::ZERO)
+        (200, nested(levels))
     });
     engine.say("s1", "m-1", "几天到").await;
     assert_eq!(engine.said("s1").await.last().unwrap(), &(ReplyKind::Response, "好的".to_owned()));

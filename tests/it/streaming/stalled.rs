@@ -130,7 +130,7 @@ async fn a_text_is_told_twenty_times_a_second_at_most(backend: Backend) {
     let model = {
         let words = words.clone();
         let speaks = move |_: usize, _: &_| {
-            Answer::Stream(Stream::of(words.iter().map(String::as_str)).pausing(Duration::from_millis(5)))
+            Answer::Stream(Stream::of(words.iter().map(String::as_str)).slow_by(Duration::from_millis(5)))
         };
         speaker(speaks).await
     };

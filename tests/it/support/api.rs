@@ -8,7 +8,8 @@ use axum::{Json, Router};
 use base::clock::Clock;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use types::timestamp::Timestamp;
 
@@ -26,7 +27,24 @@ pub struct Called {
     pub ended: Option<Instant>,
 }
 
-type Handler = dyn Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync;
+/// Response to a call.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Status and body.
+    Now(u16, Value),
+    /// Status and body once the gate has a permit. It does not consume the permit.
+    Gated(Arc<Semaphore>, u16, Value),
+    /// No response.
+    Hang,
+}
+
+impl From<(u16, Value)> for Answer {
+    fn from((status, body): (u16, Value)) -> Self {
+        Self::Now(status, body)
+    }
+}
+
+type Handler = dyn Fn(&str, &Value) -> Answer + Send + Sync;
 
 struct Inner {
     clock: Mutex<Clock>,
@@ -50,7 +68,7 @@ impl Api {
         let inner = Arc::new(Inner {
             clock: Mutex::default(),
             calls: Mutex::default(),
-            handler: Mutex::new(Arc::new(|_, _| (200, json!({"done": true}), Duration::ZERO))),
+            handler: Mutex::new(Arc::new(|_, _| Answer::Now(200, json!({"done": true})))),
         });
         let (base_url, stop) = (format!("http://{}", connections.address()), CancellationToken::new());
         let (app, stopped) = (Router::new().fallback(answer).with_state(Arc::clone(&inner)), stop.clone());
@@ -63,9 +81,9 @@ impl Api {
         Self { base_url, connections, inner, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    /// Sets the handler, which returns status, body and delay by path and body of the call.
-    pub fn script(&self, handler: impl Fn(&str, &Value) -> (u16, Value, Duration) + Send + Sync + 'static) {
-        *self.inner.handler.lock().unwrap() = Arc::new(handler);
+    /// Sets the handler, which returns the response by path and body of the call.
+    pub fn script<A: Into<Answer>>(&self, handler: impl Fn(&str, &Value) -> A + Send + Sync + 'static) {
+        *self.inner.handler.lock().unwrap() = Arc::new(move |path, body| handler(path, body).into());
     }
 
     /// Takes the times of calls from this clock.
@@ -114,8 +132,14 @@ async fn answer(State(api): State<Arc<Inner>>, request: Request) -> Response {
         calls.len() - 1
     };
     let handler = Arc::clone(&api.handler.lock().unwrap());
-    let (status, answer, delay) = handler(&path, &body);
-    super::scripted_delay(delay).await;
+    let (status, answer) = match handler(&path, &body) {
+        Answer::Now(status, answer) => (status, answer),
+        Answer::Gated(gate, status, answer) => {
+            drop(gate.acquire().await.unwrap());
+            (status, answer)
+        }
+        Answer::Hang => std::future::pending().await,
+    };
     if let Some(known) = api.calls.lock().unwrap().get_mut(index).filter(|known| known.began == began) {
         known.ended = Some(Instant::now());
     }

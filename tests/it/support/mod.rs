@@ -4,6 +4,7 @@
 pub mod api;
 pub mod backend;
 pub mod connections;
+pub mod designed_panic;
 pub mod engine;
 pub mod interceptor;
 pub mod model_server;
@@ -84,14 +85,6 @@ where
     A: Condition,
 {
     within(deadline, condition).await.unwrap_or_else(|| panic!("not within {deadline:?}: {what}"))
-}
-
-/// Sleeps as long as a script demands, and not at all for zero. Only for simulating slow servers; all other waits are
-/// for conditions.
-pub async fn scripted_delay(delay: Duration) {
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
-    }
 }
 
 /// Runs a task in the background until the test ends.

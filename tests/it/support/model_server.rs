@@ -19,6 +19,9 @@ use types::timestamp::Timestamp;
 /// Key of the queue for calls without a schema.
 pub const PLAIN: &str = "text";
 
+/// Shorter than a step of the crash tests' clock, and longer than their processes are busy.
+const MOVED: Duration = Duration::from_secs(2);
+
 /// One received call.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -31,6 +34,8 @@ pub struct Call {
     pub began: Instant,
     /// `None` while the call is in flight, and for good if the caller disconnected.
     pub ended: Option<Instant>,
+    /// True if its response waits for idle processes.
+    pub when_idle: bool,
 }
 
 impl Call {
@@ -80,8 +85,8 @@ pub enum Answer {
     Raw(String),
     /// Status, headers and body.
     Status(u16, Vec<(&'static str, String)>, String),
-    /// The response after a delay.
-    After(Duration, Box<Answer>),
+    /// The response when the server's clock is moved, which the crash tests do while all processes are idle.
+    WhenIdle(Box<Answer>),
     /// The response once the gate has a permit. It does not consume the permit, so one permit lets all calls pass.
     Gated(Arc<Semaphore>, Box<Answer>),
     /// The connection closes within the body.
@@ -176,9 +181,10 @@ impl ModelServer {
         *self.inner.clock.lock().unwrap() = clock;
     }
 
-    /// True while a call waits for its response. Calls older than a second are ignored: their callers are gone.
+    /// True while a call waits for its response. Calls older than a second are ignored: their callers are gone. So are
+    /// calls that are answered when all processes are idle.
     pub fn is_asked(&self) -> bool {
-        let waits = |call: &Call| call.ended.is_none() && call.began.elapsed() < super::GIVEN_UP;
+        let waits = |call: &Call| call.ended.is_none() && !call.when_idle && call.began.elapsed() < super::GIVEN_UP;
         self.inner.calls.lock().unwrap().iter().any(waits)
     }
 
@@ -214,7 +220,8 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let call = {
         let mut calls = inner.calls.lock().unwrap();
         let at = inner.clock.lock().unwrap().now();
-        let call = Call { headers, body, number: calls.len(), at, began: Instant::now(), ended: None };
+        let call =
+            Call { headers, body, number: calls.len(), at, began: Instant::now(), ended: None, when_idle: false };
         calls.push(call.clone());
         call
     };
@@ -223,18 +230,25 @@ async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes
     let answer = queued.or_else(|| inner.script.lock().unwrap().as_ref().and_then(|script| script(&call)));
     // The engine does not retry this status, so a gap in a script fails the test immediately.
     let gap = || Answer::status(418, &format!("the script has no more responses for `{}`", call.schema()));
-    let response = respond(answer.unwrap_or_else(gap), &call).await;
-    if let Some(known) = inner.calls.lock().unwrap().get_mut(call.number).filter(|known| known.began == call.began) {
-        known.ended = Some(Instant::now());
+    let answer = answer.unwrap_or_else(gap);
+    let note = |change: fn(&mut Call)| {
+        let mut calls = inner.calls.lock().unwrap();
+        calls.get_mut(call.number).filter(|known| known.began == call.began).map(change);
+    };
+    if matches!(answer, Answer::WhenIdle(_)) {
+        note(|call| call.when_idle = true);
     }
+    let clock = inner.clock.lock().unwrap().clone();
+    let response = respond(answer, &call, &clock).await;
+    note(|call| call.ended = Some(Instant::now()));
     response
 }
 
-async fn respond(mut answer: Answer, call: &Call) -> Response {
+async fn respond(mut answer: Answer, call: &Call, clock: &Clock) -> Response {
     loop {
         answer = match answer {
-            Answer::After(delay, then) => {
-                super::scripted_delay(delay).await;
+            Answer::WhenIdle(then) => {
+                clock.sleep(MOVED).await;
                 *then
             }
             Answer::Gated(gate, then) => {
@@ -268,7 +282,7 @@ async fn respond(mut answer: Answer, call: &Call) -> Response {
             Body::from_stream(futures::stream::iter(parts)).into_response()
         }
         Answer::Hang => std::future::pending().await,
-        Answer::After(..) | Answer::Gated(..) => unreachable!("unwrapped above"),
+        Answer::WhenIdle(_) | Answer::Gated(..) => unreachable!("unwrapped above"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Streamed responses: server-sent events of chat completions, cut and delayed as a test demands.
+//! Streamed responses: server-sent events of chat completions, cut and held as a test demands.
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +12,8 @@ use tokio::sync::Semaphore;
 /// Interval of comments in a stalled stream. Shorter than any idle timeout, so that comments would keep the stream
 /// alive.
 const COMMENTS: Duration = Duration::from_millis(20);
+/// Number of times that other tasks run between two packets: more than a packet needs from the server to the reader.
+const TURNS_BETWEEN: usize = 20;
 
 /// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,8 @@ pub struct Stream {
     end: End,
     /// Bytes of each network chunk; `None` sends all events together.
     chunk: Option<usize>,
-    /// Pause before each chunk.
-    pause: Duration,
+    /// Pause before each chunk of a slow server.
+    slow_by: Option<Duration>,
     /// If set, each chunk needs a permit.
     gate: Option<Arc<Semaphore>>,
 }
@@ -77,9 +79,10 @@ impl Stream {
         Self { chunk: Some(bytes), ..self }
     }
 
-    /// Pauses before each chunk. Without [`Stream::in_chunks_of`], each event is a chunk.
-    pub fn pausing(self, pause: Duration) -> Self {
-        Self { pause, ..self }
+    /// A server that pauses before each chunk, for tests of time limits and rates. Without [`Stream::in_chunks_of`],
+    /// each event is a chunk.
+    pub fn slow_by(self, pause: Duration) -> Self {
+        Self { slow_by: Some(pause), ..self }
     }
 
     /// Waits for a permit of `gate` before each chunk.
@@ -109,16 +112,20 @@ impl Stream {
             None => events.map(Bytes::from).collect(),
             Some(size) => events.collect::<String>().as_bytes().chunks(size).map(Bytes::copy_from_slice).collect(),
         };
-        let (pause, end, gate) = (self.pause, self.end, self.gate);
+        let (slow_by, end, gate) = (self.slow_by, self.end, self.gate);
         let sent = futures::stream::iter(chunks).then(move |chunk| {
             let gate = gate.clone();
             async move {
                 if let Some(gate) = &gate {
                     gate.acquire().await.unwrap().forget();
                 }
-                // Writes each chunk separately, even without a pause.
-                tokio::task::yield_now().await;
-                super::scripted_delay(pause).await;
+                // Writes each chunk as a packet of its own.
+                for _ in 0..TURNS_BETWEEN {
+                    tokio::task::yield_now().await;
+                }
+                if let Some(pause) = slow_by {
+                    tokio::time::sleep(pause).await;
+                }
                 Ok::<_, std::io::Error>(chunk)
             }
         });
@@ -127,7 +134,7 @@ impl Stream {
                 End::Done | End::Closed => None,
                 End::Cut => Some((Err(std::io::Error::other("connection lost")), ())),
                 End::Stalled => {
-                    super::scripted_delay(COMMENTS).await;
+                    tokio::time::sleep(COMMENTS).await;
                     Some((Ok(Bytes::from_static(b": still there\n\n")), ()))
                 }
             }
@@ -140,7 +147,7 @@ impl Stream {
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { events: Vec::new(), end: End::Done, chunk: None, pause: Duration::ZERO, gate: None }
+        Self { events: Vec::new(), end: End::Done, chunk: None, slow_by: None, gate: None }
     }
 }
 

@@ -47,7 +47,7 @@ fn two_calls() -> Answer {
 
 async fn a_model_and_its_tools_come_to_an_answer(backend: Backend) {
     let bench = with_count(backend).await;
-    bench.api.script(|_, _| (200, json!({"status": "已发货"}), Duration::ZERO));
+    bench.api.script(|_, _| (200, json!({"status": "已发货"})));
     bench.server.push(PLAIN, [two_calls(), Answer::Stream(Stream::of(["已", "发", "货。"]))]);
     let (end, events) = bench.run("A1 到哪了？").await;
     assert_eq!(end.outcome.unwrap(), "已发货。");
@@ -143,7 +143,7 @@ async fn what_a_killed_worker_has_done_is_not_done_again(backend: Backend) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_wrong_with_a_tool_is_told_to_the_model() {
     let bench = Bench::embedded(clerk()).await;
-    bench.api.script(|_, _| (500, json!({"error": "维护中"}), Duration::ZERO));
+    bench.api.script(|_, _| (500, json!({"error": "维护中"})));
     let wrong = [
         ("query_order", r#"{"order_id":"A1"}"#, "HTTP 500"),
         ("query_order", "{}", "order_id"),
@@ -234,7 +234,7 @@ async fn pieces_of_an_answer_that_broke_off_are_replaced() {
 async fn a_long_stream_is_told_in_few_pieces() {
     let bench = Bench::embedded(clerk()).await;
     let words: Vec<String> = (0..300).map(|number| format!("{number} ")).collect();
-    let stream = Stream::of(words.iter().map(String::as_str)).pausing(Duration::from_millis(1));
+    let stream = Stream::of(words.iter().map(String::as_str)).slow_by(Duration::from_millis(1));
     bench.server.push(PLAIN, [Answer::Stream(stream)]);
     let begun = std::time::Instant::now();
     let (end, events) = bench.run("count").await;
@@ -254,7 +254,7 @@ async fn the_offline_model_serves_by_the_rules_of_the_agent() {
             {"action": {"type": "TOOL", "target": "query_order", "params": {"order_id": "{order_id}"}}}},
     ]);
     let bench = Bench::embedded(agent).await;
-    bench.api.script(|_, _| (200, json!({"status": "已发货"}), Duration::ZERO));
+    bench.api.script(|_, _| (200, json!({"status": "已发货"})));
     let (end, events) = bench.run("A1 到哪了").await;
     assert_eq!(end.outcome.unwrap(), "订单已发货");
     assert_eq!(bench.api.calls("/orders")[0].body, json!({"order_id": "A1"}));

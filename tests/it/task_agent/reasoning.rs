@@ -8,7 +8,6 @@ use crate::support::eventually;
 use crate::support::model_server::{Answer, Call, PLAIN};
 use crate::support::model_stream::Stream;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 on_both_backends!(reasoning_goes_back_to_the_model_also_from_the_record);
 
@@ -44,7 +43,7 @@ fn strict(call: &Call) -> Option<Answer> {
 
 async fn reasoning_goes_back_to_the_model_also_from_the_record(backend: Backend) {
     let bench = with_count(backend).await;
-    bench.api.script(|_, _| (200, json!({"status": "已发货"}), Duration::ZERO));
+    bench.api.script(|_, _| (200, json!({"status": "已发货"})));
     // The worker dies during the second call.
     bench.server.script(|call| if call.number == 0 { strict(call) } else { Some(Answer::Hang) });
     let asked = eventually(DEADLINE, "the second question is open", || async { bench.server.calls().len() == 2 });
@@ -71,8 +70,7 @@ async fn thoughts_reach_neither_the_output_nor_any_event() {
             let bench = Bench::embedded(clerk()).await;
             let pieces: Vec<String> =
                 text.as_bytes().chunks(size).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect();
-            // The pause keeps the pieces in separate packets.
-            let stream = Stream::of(pieces.iter().map(String::as_str)).pausing(Duration::from_millis(1));
+            let stream = Stream::of(pieces.iter().map(String::as_str));
             bench.server.push(PLAIN, [Answer::Stream(stream)]);
             let (end, events) = bench.run("Go on?").await;
             assert_eq!(end.outcome.unwrap(), "COMPLETE", "conditions and later stages read this");

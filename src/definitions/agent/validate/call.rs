@@ -2,9 +2,9 @@
 
 use super::AgentChecker;
 use crate::document::finding::quoted;
-use axum::http::HeaderName;
 use base::config::nearest::question;
 use base::config::secrets::references;
+use http::HeaderName;
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;

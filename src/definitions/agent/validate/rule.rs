@@ -3,6 +3,7 @@
 use super::AgentChecker;
 use super::call::{placeholders, texts};
 use crate::document::finding::quoted;
+use crate::document::wording::in_file_terms;
 use base::config::nearest::question;
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -136,7 +137,7 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
             Err(error) => {
                 let field = error.path().to_string();
                 let field = if field == "." { String::new() } else { format!(".{field}") };
-                check.report.error(format!("{path}.action{field}"), error.inner().to_string(), "");
+                check.report.error(format!("{path}.action{field}"), in_file_terms(&error.inner().to_string()), "");
             }
         }
     }

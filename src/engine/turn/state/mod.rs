@@ -193,16 +193,21 @@ impl<'a> Turn<'a> {
 
     /// Queues the event of a finished step.
     pub(in crate::turn) fn step_finished<O>(&mut self, kind: &str, target: &str, stepped: &Stepped<O>) {
+        self.publish_step(kind, target, &stepped.key, stepped.ok, stepped.ms);
+    }
+
+    /// Queues the event of a step with this key, success and duration in milliseconds.
+    pub(in crate::turn) fn publish_step(&mut self, kind: &str, target: &str, key: &str, ok: bool, ms: u64) {
         let event = StepEvent {
             session_id: self.session.session_id.clone(),
             turn_id: self.id.id.clone(),
-            key: stepped.key.clone(),
+            key: key.to_owned(),
             kind: kind.to_owned(),
             target: target.to_owned(),
-            ok: stepped.ok,
-            ms: stepped.ms,
+            ok,
+            ms,
         };
-        self.publish(EventType::Step, &format!("step/{}", stepped.key), &event);
+        self.publish(EventType::Step, &format!("step/{key}"), &event);
     }
 
     /// Adds an action to the turn's record.

@@ -4,7 +4,6 @@ use super::{Message, Scenario, control, decided, echo, says};
 use crate::scenarios::{acts, answer};
 use crate::support::script::{Answer, Asked};
 use serde_json::json;
-use std::time::Duration;
 use types::job::Command;
 use types::session::{Session, Status};
 
@@ -80,7 +79,7 @@ pub fn refused_flow() -> Scenario {
     let model = |asked: &Asked| match asked.schema.as_str() {
         // Refuses the last call, so that the other branches have published all their events.
         "" if asked.index <= 3 && asked.idempotency_key.contains("/technical/") => {
-            Answer::After(Duration::from_millis(50), Box::new(Answer::status(418, "scripted")))
+            Answer::WhenIdle(Box::new(Answer::status(418, "scripted")))
         }
         "" => Answer::Content("可行".into()),
         _ if asked.system.contains("scripted") => decided(asked, answer("分析不了")),
