@@ -175,13 +175,13 @@ async fn servers_away_at_the_start_are_named_and_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mongodb_away_in_between_only_delays_the_work() {
     let (_nats, mongod, handles) = private().await;
-    goes_on_after(&handles, &mongod, "store").await;
+    Box::pin(goes_on_after(&handles, &mongod, "store")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nats_away_in_between_only_delays_the_work() {
     let (nats, _mongod, handles) = private().await;
-    goes_on_after(&handles, &nats, "queue").await;
+    Box::pin(goes_on_after(&handles, &nats, "queue")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! Acquiring lanes. [`lane::acquire`] decides; this module writes what it has decided. Each request takes the cheapest
-//! way that works:
+//! Acquiring lanes. [`lane::acquire`] decides, and this module writes the result. Each request takes the cheapest way
+//! that works:
 //!
 //! 1. This process released the session last and has it in its cache: an update takes the lane without a read. The
 //!    [`fence`](super::fence) lets it apply only if no other process has held the lane since.

@@ -1,9 +1,9 @@
 //! Commits of turns. [`after_commit`] decides what becomes of the session and its lane; this module writes it.
 //!
 //! Most lanes have no further job, and their sessions are in the cache. One bulk command commits and releases all of
-//! them, guarded by the [`fence`](super::fence). The others, and those that the fence refuses because another worker
-//! has asked for the lane, are committed one by one: the update applies only if the lane's fields are as this process
-//! knows them. Otherwise the session is read again.
+//! them, guarded by the [`fence`](super::fence). The other commits are written one by one, also when the fence has
+//! refused them because another worker has asked for the lane. Such an update applies only if the lane's fields are as
+//! this process knows them. Otherwise the session is read again.
 
 use super::command::{Bulk, Durability};
 use super::journal::may_be_lost;
