@@ -19,6 +19,7 @@ use types::canonical;
 ///
 /// ```
 /// use std::time::Duration;
+/// # extern crate turnwheel_engine as turnwheel;
 /// use turnwheel::workflow::Question;
 ///
 /// let question = Question::new("哪个订单？").choices(["A1001", "A1002"]).within(Duration::from_secs(3600));
