@@ -212,10 +212,10 @@ impl ChatSession {
             match read(&line) {
                 ChatInput::Quit => break,
                 ChatInput::Message(text) => {
-                    let turn_id = self.send_message(text).await?;
+                    let job_id = self.send_message(text).await?;
                     let Some(feed) = &mut self.feed else { continue };
                     let awaited =
-                        TurnWait { client: &self.client, session_id: &self.session_id, turn_id: &turn_id, limit };
+                        TurnWait { client: &self.client, session_id: &self.session_id, job_id: &job_id, limit };
                     awaited.until_end(feed, |notice| write(&self.display.notice(notice))).await?;
                 }
                 other => self.command(&other).await,
@@ -237,7 +237,7 @@ impl ChatSession {
         }
     }
 
-    /// Sends a message and returns its turn's id.
+    /// Sends a message and returns its id.
     async fn send_message(&mut self, text: &str) -> anyhow::Result<String> {
         let message = NewMessage {
             session_id: self.session_id.clone(),

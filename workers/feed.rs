@@ -26,6 +26,13 @@ pub enum Notice {
     Failed(anyhow::Error),
 }
 
+impl Notice {
+    /// True if the connection was lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+}
+
 /// Notices in order; closed after [`Notice::Failed`].
 pub type Feed = mpsc::Receiver<Notice>;
 

@@ -12,12 +12,14 @@ use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use types::event::Event;
 use types::run::RunStatus;
 
-/// How often the run's record is read. It ends the command if the run's events have expired.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// After this time without an event the run's record is read.
+const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a read of the run's record may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Exit status of a command that was ended by SIGINT.
 const EXIT_INTERRUPTED: u8 = 130;
 
@@ -44,18 +46,19 @@ impl<'a> RunFollower<'a> {
         let RunDetails { run, .. } = self.client.run(self.run_id).await?;
         let mut feed = self.client.follow_run(&run.run_id, tasks).await?;
         self.print_note(&format!("run {} of {}", self.run_id, run.workflow_id));
-        let mut poll = interval(POLL_INTERVAL);
-        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        poll.tick().await;
         loop {
             tokio::select! {
                 // Cancel safe: a dropped `recv` loses no notice.
                 notice = feed.recv() => match notice {
                     Some(Notice::Failed(error)) => return Err(error),
                     None => anyhow::bail!("the events of run `{}` ended", self.run_id),
-                    Some(notice) => if self.show(&notice) { return self.end().await },
+                    // The gateway ends the stream of a run that has ended, also if its last event has expired.
+                    Some(notice) => if self.show(&notice) || (notice.is_lost() && self.has_ended().await) {
+                        return self.end().await;
+                    },
                 },
-                _ = poll.tick() => if self.has_ended().await { return self.end().await },
+                // A full stream may have dropped the run's last event.
+                () = sleep(SILENCE_LIMIT) => if self.has_ended().await { return self.end().await },
                 () = signals.next() => return Ok(self.left()),
             }
         }
@@ -98,7 +101,7 @@ impl<'a> RunFollower<'a> {
 
     /// False if the run cannot be read: the feed reports lost connections.
     async fn has_ended(&self) -> bool {
-        let asked = timeout(POLL_INTERVAL, self.client.run(self.run_id)).await;
+        let asked = timeout(READ_TIMEOUT, self.client.run(self.run_id)).await;
         matches!(asked, Ok(Ok(details)) if details.run.status.has_ended())
     }
 

@@ -122,10 +122,10 @@ async fn wait(
     tasks: &Tasks,
     show: impl FnMut(&Notice),
 ) -> anyhow::Result<()> {
-    let (session_id, turn_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
+    let (session_id, job_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
     // From the first stored event: a message that was sent before has its replies there.
     let mut feed = follow_new(client, session_id, tasks).await?;
-    TurnWait { client, session_id, turn_id, limit }.until_end(&mut feed, show).await
+    TurnWait { client, session_id, job_id, limit }.until_end(&mut feed, show).await
 }
 
 /// Prints the turn's replies to stdout, and problems of the connection to stderr.

@@ -3,18 +3,21 @@
 use super::{Engine, EngineError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use std::collections::HashMap;
 use std::time::Duration;
 use storage::queue::{Queue, QueueError, StreamEvent};
 use storage::store::{Store, StoreError};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use types::event::{Event, EventType, Reply, ReplyKind};
+use tokio::time::{sleep, timeout};
+use types::event::{Event, Reply, ReplyKind};
 use types::ids;
-use types::session::{Role, Session, Status};
+use types::session::Session;
 use types::texts::{Shown, Texts};
 use types::turn::TurnRecord;
 
-/// How often the store is read while no status event reports the turn's end.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// After this time without an event the store is read: a full stream may have dropped the event that ends the turn.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// Pause before the repeat of a read that found the queue or the store unreachable.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How many of the latest turns to search for the turn that a message was merged into.
 const MAX_TURNS: usize = 200;
 
@@ -61,6 +64,9 @@ pub(super) struct Awaited<'a> {
     job_id: &'a str,
     /// The session's replies so far, of all turns: the turn of a merged message is known only when it has ended.
     replies: Vec<Reply>,
+    /// The turns that have handled the job, with the number of their replies. More than one if the session has forgotten
+    /// an earlier job of the same id.
+    ends: HashMap<String, usize>,
     /// The text that a reader of the turn's replies sees.
     texts: Texts,
 }
@@ -68,101 +74,102 @@ pub(super) struct Awaited<'a> {
 impl<'a> Awaited<'a> {
     pub(super) fn new(engine: &'a Engine, session_id: &'a str, job_id: &'a str) -> Self {
         let (queue, store) = (engine.queue().as_ref(), engine.store().as_ref());
-        Self { queue, store, session_id, job_id, replies: Vec::new(), texts: Texts::default() }
+        let (replies, ends, texts) = (Vec::new(), HashMap::new(), Texts::default());
+        Self { queue, store, session_id, job_id, replies, ends, texts }
     }
 
-    /// Reads `events` until the turn has ended and all its replies have arrived. Calls `heard` with each of its
-    /// replies.
+    /// Reads `events` until the event that ends the turn. Calls `heard` with each of the turn's replies.
     pub(super) async fn end(
         mut self,
-        mut events: Events,
+        events: Events,
         limit: Duration,
-        mut heard: impl FnMut(&Reply, Shown) + Send,
+        heard: impl FnMut(&Reply, Shown) + Send,
     ) -> Result<Answer, EngineError> {
-        let deadline = Instant::now() + limit;
-        let mut look = interval(POLL_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut ended: Option<(TurnRecord, usize)> = None;
+        let Self { session_id, job_id, .. } = self;
+        let overdue = |_| EngineError::Overdue { session_id: session_id.to_owned(), job_id: job_id.to_owned(), limit };
+        let turn = timeout(limit, self.follow(events, heard)).await.map_err(overdue)??;
+        let replies = self.of_turn(&turn).cloned().collect();
+        Ok(Answer { turn, replies })
+    }
+
+    async fn follow(
+        &mut self,
+        mut events: Events,
+        mut heard: impl FnMut(&Reply, Shown) + Send,
+    ) -> Result<TurnRecord, EngineError> {
+        // The turn may have ended long ago, so that its events have expired.
+        let mut turn = until_reachable(|| self.published()).await?;
         loop {
-            if let Some((turn, said)) = &ended
-                && self.of_turn(turn).count() >= *said
-            {
-                let replies = self.of_turn(turn).cloned().collect();
-                return Ok(Answer { turn: turn.clone(), replies });
+            if let Some(turn) = turn.take_if(|turn| self.has_all(turn)) {
+                return Ok(turn);
             }
-            tokio::select! {
-                event = events.next() => {
-                    let gone = || QueueError::unavailable("the stream of events ended");
-                    if self.take(&event.ok_or_else(gone)??, &mut heard) {
-                        look.reset_immediately();
-                    }
+            let Ok(next) = timeout(SILENCE_LIMIT, events.next()).await else {
+                // Stored events arrive immediately, so the other events of a turn that has ended are gone.
+                if let Some(turn) = turn {
+                    return Ok(turn);
                 }
-                _ = look.tick(), if ended.is_none() => ended = self.ended().await?,
-                () = sleep_until(deadline) => return Err(EngineError::Overdue {
-                    session_id: self.session_id.to_owned(),
-                    job_id: self.job_id.to_owned(),
-                    limit,
-                }),
+                turn = until_reachable(|| self.published()).await?;
+                continue;
+            };
+            let gone = || QueueError::unavailable("the stream of events ended");
+            let ended = self.take(&next.ok_or_else(gone)??, &mut heard);
+            if let (None, Some(turn_id)) = (&turn, ended) {
+                turn = until_reachable(|| self.committed(&turn_id)).await?;
             }
         }
     }
 
-    /// Keeps a reply. Returns true if the event is a status that ends turns.
-    fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> bool {
-        if !matches!(event.event_type, EventType::Reply | EventType::Status) {
-            return false;
+    /// True once the turn has ended and all its replies have arrived.
+    fn has_all(&self, turn: &TurnRecord) -> bool {
+        self.ends.get(&turn.turn_id).is_some_and(|replies| self.of_turn(turn).count() >= *replies)
+    }
+
+    /// Keeps replies and ends. Returns the id of the turn if the event ends a turn that has handled the job.
+    fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> Option<String> {
+        let event = Event::decode(event.event_type, &event.payload).ok()?;
+        if let Some(end) = event.end_of(self.job_id) {
+            self.ends.insert(end.turn_id.clone(), end.replies as usize);
+            return Some(end.turn_id.clone());
         }
-        match Event::decode(event.event_type, &event.payload) {
-            Ok(Event::Reply(reply)) => {
-                if reply.turn_id == self.job_id || ids::is_repeated_id(&reply.turn_id, self.job_id) {
-                    heard(&reply, self.texts.take(&reply));
-                }
-                let known = self.replies.iter().any(|known| known.reply_id == reply.reply_id);
-                if !known && reply.kind != ReplyKind::Chunk {
-                    self.replies.push(reply);
-                }
-                false
-            }
-            Ok(Event::Status(status)) => {
-                matches!(status.status, Status::Ready | Status::Cancelled | Status::Transferred)
-            }
-            Ok(Event::Step(_) | Event::Run(_)) | Err(_) => false,
+        let Event::Reply(reply) = event else { return None };
+        if reply.turn_id == self.job_id || ids::is_repeated_id(&reply.turn_id, self.job_id) {
+            heard(&reply, self.texts.take(&reply));
         }
+        let known = self.replies.iter().any(|known| known.reply_id == reply.reply_id);
+        if !known && reply.kind != ReplyKind::Chunk {
+            self.replies.push(reply);
+        }
+        None
     }
 
     fn of_turn<'s>(&'s self, turn: &'s TurnRecord) -> impl Iterator<Item = &'s Reply> {
         self.replies.iter().filter(|reply| reply.turn_id == turn.turn_id)
     }
 
-    /// The turn and the number of its replies, after its commit and the publication of its events. An unreachable store
-    /// counts as "not ended": the next tick reads it again.
-    async fn ended(&self) -> Result<Option<(TurnRecord, usize)>, EngineError> {
-        match self.committed().await {
-            Err(EngineError::Store(StoreError::Unavailable(_)) | EngineError::Queue(QueueError::Unavailable(_))) => {
-                Ok(None)
-            }
-            other => other,
-        }
-    }
-
-    async fn committed(&self) -> Result<Option<(TurnRecord, usize)>, EngineError> {
+    /// The job's turn, if it has ended and its events are published.
+    async fn published(&self) -> Result<Option<TurnRecord>, EngineError> {
         let Some(session) = self.store.session(self.session_id).await? else { return Ok(None) };
         if !session.has_handled(self.job_id) {
             return Ok(None);
         }
         // The worker removes a handled message from the lane only after it has published the turn's events.
-        let next = self.queue.next_in_lane(self.session_id, 0, 0).await?;
-        if next.is_some_and(|next| next.seq <= session.last_seq) {
-            return Ok(None);
+        match self.queue.next_in_lane(self.session_id, 0, 0).await? {
+            Some(next) if next.seq <= session.last_seq => Ok(None),
+            _ => self.latest(&session).await,
         }
-        let Some(turn) = self.turn(&session).await? else { return Ok(None) };
-        let said = |entry: &&types::session::Entry| entry.turn_id == turn.turn_id && entry.role != Role::User;
-        let said = session.history.iter().filter(said).count();
-        Ok(Some((turn, said)))
     }
 
-    /// The message's own turn, or the turn of the earlier message that it was merged with.
-    async fn turn(&self, session: &Session) -> Result<Option<TurnRecord>, EngineError> {
+    /// The job's turn after an event that ends it. `None` if that turn has handled an earlier job of the same id.
+    async fn committed(&self, turn_id: &str) -> Result<Option<TurnRecord>, EngineError> {
+        match self.store.session(self.session_id).await? {
+            Some(session) if !session.forgets_jobs() => Ok(self.store.turn(self.session_id, turn_id).await?),
+            Some(session) if session.has_handled(self.job_id) => self.latest(&session).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// The latest turn of the job: its own turn, or the turn of the earlier message that it was merged with.
+    async fn latest(&self, session: &Session) -> Result<Option<TurnRecord>, EngineError> {
         // The session may have forgotten an earlier job of the same id; then the latest turn counts.
         if !session.forgets_jobs()
             && let Some(turn) = self.store.turn(self.session_id, self.job_id).await?
@@ -176,5 +183,20 @@ impl<'a> Awaited<'a> {
         let until = session.recent_jobs.iter().position(|job| job == self.job_id).unwrap_or_default();
         let mut earlier = session.recent_jobs[..until].iter().rev();
         Ok(earlier.find_map(|job| turns.iter().find(|turn| turn.job.job_id == *job)).cloned())
+    }
+}
+
+/// Repeats a read while the queue or the store is unreachable.
+pub(super) async fn until_reachable<T, R>(read: impl Fn() -> R) -> Result<T, EngineError>
+where
+    R: Future<Output = Result<T, EngineError>>,
+{
+    loop {
+        match read().await {
+            Err(EngineError::Store(StoreError::Unavailable(_)) | EngineError::Queue(QueueError::Unavailable(_))) => {
+                sleep(RETRY_DELAY).await;
+            }
+            done => return done,
+        }
     }
 }

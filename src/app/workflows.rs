@@ -1,5 +1,6 @@
 //! Registers workflows, starts runs and waits for their end.
 
+use super::answer::{SILENCE_LIMIT, until_reachable};
 use super::{Applied, Engine, EngineError};
 use commands::error::CommandError;
 use commands::runs::{NewRun, StartedRun};
@@ -7,15 +8,10 @@ use definitions::workflow::definition::WorkflowRecord;
 use engine::run;
 use futures::StreamExt;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 use storage::queue::{From, QueueError};
-use storage::store::StoreError;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::timeout;
 use types::event::{Event, EventType};
 use types::run::{RunQuery, RunRecord, RunStatus};
-
-/// How often the store is read while no event reports the run's end.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Checks a workflow and stores it. Every run that starts afterwards, on any process, uses it.
@@ -85,29 +81,24 @@ impl Engine {
         let run = self.store.run(run_id).await?.ok_or_else(|| CommandError::unknown_run(run_id))?;
         let stream = run.origin_session.as_deref().unwrap_or(run_id);
         let mut events = self.queue.events(stream, From::Now).await?;
-        let deadline = Instant::now() + self.patience;
-        let mut look = interval(POLL_INTERVAL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                event = events.next() => {
+        let overdue = |_| EngineError::Running { run_id: run_id.to_owned(), limit: self.patience };
+        let ended = async {
+            loop {
+                let run = until_reachable(|| async { Ok(self.store.run(run_id).await?) }).await?;
+                if let Some(run) = run.filter(|run| run.status.has_ended()) {
+                    return Ok(run);
+                }
+                // The run's record is durable before its last event is published. A full stream may drop that event.
+                while let Ok(event) = timeout(SILENCE_LIMIT, events.next()).await {
                     let gone = || QueueError::unavailable("the stream of events ended");
                     let event = event.ok_or_else(gone)??;
-                    // The run's record is durable before its last event is published.
                     if event.event_type == EventType::Run && is_last(&event.payload, run_id) {
-                        look.reset_immediately();
+                        break;
                     }
                 }
-                _ = look.tick() => match self.store.run(run_id).await {
-                    Ok(Some(run)) if run.status.has_ended() => return Ok(run),
-                    Ok(_) | Err(StoreError::Unavailable(_)) => {}
-                    Err(error) => return Err(error.into()),
-                },
-                () = sleep_until(deadline) => {
-                    return Err(EngineError::Running { run_id: run_id.to_owned(), limit: self.patience });
-                }
             }
-        }
+        };
+        timeout(self.patience, ended).await.map_err(overdue)?
     }
 
     /// Cancels a run. For a run within a session's turn it cancels that turn.

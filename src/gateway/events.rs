@@ -15,7 +15,8 @@ use types::ids::Id;
 /// Follows a session's events until the client leaves or the gateway stops.
 ///
 /// Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, `status`,
-/// `step` or `run`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent` or `RunEvent`.
+/// `step`, `run` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent`, `RunEvent` or
+/// `TurnEvent`. A `turn` event is the last one of its turn.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/events", operation_id = "follow_events", tag = "messages",
     params(
         ("session_id" = Id, Path),

@@ -15,7 +15,7 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::routing::MethodRouter;
 use definitions::workflow::definition::StoredWorkflow;
 use engine::workflow::orchestration::event::RunEvent;
-use types::event::{Reply, StatusEvent, StepEvent};
+use types::event::{Reply, StatusEvent, StepEvent, TurnEvent};
 use types::ids::{DottedId, Id};
 use utoipa::__dev::Tags;
 use utoipa::ToSchema;
@@ -50,7 +50,7 @@ const BEARER: &str = "bearer";
         commands::models::ModelList, definitions::agent::StoredAgent, health::Condition, timers::TimerList, dead_letters::DeadLetterList,
         commands::dead_letters::DeadLetterDetails, commands::dead_letters::ReplayedLetter, doctor::Findings, processes::ProcessList, knowledge::SourceList, knowledge::HitList,
         commands::knowledge::NewText, commands::knowledge::StoredSource, commands::knowledge::RemovedSource, ErrorResponse, ErrorDetails, Reply, StatusEvent, StepEvent,
-        RunEvent, StoredWorkflow, workflows::WorkflowList, commands::workflows::Registered, run_stream::RunRequest,
+        RunEvent, TurnEvent, StoredWorkflow, workflows::WorkflowList, commands::workflows::Registered, run_stream::RunRequest,
         commands::runs::StartedRun, runs::RunList, commands::run_details::RunDetails, runs::Cancellation, runs::Restart,
     )),
 )]

@@ -1,5 +1,6 @@
 //! Events: the messages on `tw.out.…` for channels and watchers. docs/contract/nats.md describes their fields.
 
+use crate::outcome::Outcome;
 use crate::status::Status;
 use crate::timestamp::Timestamp;
 use bytes::Bytes;
@@ -33,9 +34,13 @@ pub enum EventType {
     Step,
     /// An event of a workflow's run.
     Run,
+    /// The end of a turn, see [`TurnEvent`].
+    Turn,
 }
 
 impl EventType {
+    const ALL: [Self; 5] = [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Turn];
+
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,12 +48,13 @@ impl EventType {
             Self::Status => "status",
             Self::Step => "step",
             Self::Run => "run",
+            Self::Turn => "turn",
         }
     }
 
     /// Parses the last token of a subject.
     pub fn from_token(token: &str) -> Option<Self> {
-        [Self::Reply, Self::Status, Self::Step, Self::Run].into_iter().find(|kind| kind.as_str() == token)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == token)
     }
 }
 
@@ -161,6 +167,32 @@ pub struct StepEvent {
     pub ms: u64,
 }
 
+/// The end of a turn of a conversation. It follows all other events of its turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TurnEvent {
+    /// The session that the turn belongs to.
+    pub session_id: String,
+    /// The turn that has ended.
+    pub turn_id: String,
+    /// Ids of all jobs that the turn handled: one, or all messages that were merged.
+    pub jobs: Vec<String>,
+    /// How the turn ended.
+    pub outcome: Outcome,
+    /// Why the turn was cancelled; null for other outcomes.
+    pub reason: Option<String>,
+    /// How many replies the turn sent, without chunks.
+    pub replies: u32,
+    /// How often the turn was started.
+    pub attempts: u32,
+    /// When the turn was committed.
+    pub at: Timestamp,
+}
+
+impl TurnEvent {
+    /// The last part of the event's message id, `<session_id>/<turn_id>/ended`.
+    pub const KEY: &str = "ended";
+}
+
 /// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -172,6 +204,8 @@ pub enum Event {
     Step(StepEvent),
     /// An event of a workflow's run, as JSON.
     Run(Value),
+    /// The end of a turn.
+    Turn(TurnEvent),
 }
 
 impl Event {
@@ -182,7 +216,16 @@ impl Event {
             EventType::Status => Self::Status(serde_json::from_slice(payload)?),
             EventType::Step => Self::Step(serde_json::from_slice(payload)?),
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
+            EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
         })
+    }
+
+    /// The end of the turn that handled this job; `None` for every other event.
+    pub fn end_of(&self, job_id: &str) -> Option<&TurnEvent> {
+        match self {
+            Self::Turn(end) if end.jobs.iter().any(|job| job == job_id) => Some(end),
+            _ => None,
+        }
     }
 }
 
@@ -201,4 +244,32 @@ pub struct OutEvent {
     /// The event as JSON.
     #[serde(with = "text")]
     pub payload: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_turn_event_with_the_job_ends_its_turn() {
+        let at = Timestamp::from_millis(0);
+        let end = TurnEvent {
+            session_id: "s1".into(),
+            turn_id: "m-1".into(),
+            jobs: vec!["m-1".into(), "m-2".into()],
+            outcome: Outcome::Answered,
+            reason: None,
+            replies: 1,
+            attempts: 1,
+            at,
+        };
+        let payload = serde_json::to_vec(&end).unwrap();
+        let event = Event::decode(EventType::from_token("turn").unwrap(), &payload).unwrap();
+        assert_eq!(event.end_of("m-1"), Some(&end));
+        assert_eq!(event.end_of("m-2"), Some(&end), "a merged message");
+        assert_eq!(event.end_of("m-3"), None);
+        let (previous, status, reason) = (Status::Processing, Status::Ready, None);
+        let ready = StatusEvent { session_id: "s1".into(), turn_id: "m-1".into(), status, previous, reason, at };
+        assert_eq!(Event::Status(ready).end_of("m-1"), None, "a status ends no turn");
+    }
 }

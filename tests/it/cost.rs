@@ -1,4 +1,4 @@
-//! Number of database operations per turn, so that no operation is added unnoticed: counts and ratios, never times.
+//! Number of database operations and events per turn, so that none is added unnoticed: counts and ratios, never times.
 
 use crate::scenarios::{answer, sales, sales_with};
 use crate::support::engine::{Backend, Engine};
@@ -61,7 +61,11 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
         (after.0 - before.0, after.1 - before.1)
     };
     // Two updates: acquisition and commit. Two insertions: the turn's record and the step of its decision.
+    let before = engine.events("s1").await.len();
     assert_eq!(cost("m").await, (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
+    // Three statuses, the step, the reply, and the end of the turn.
+    let events = engine.events("s1").await.len() - before;
+    assert_eq!(events, 6 * TURNS as usize, "of {TURNS} turns");
     // Usage of a turn and a session is part of the commit; a day's usage is a separate counter.
     for (name, budget, updates) in
         [("t", json!({"turn": 1_000, "session": 1_000_000}), 2), ("d", json!({"day": 1_000_000}), 3)]

@@ -59,6 +59,7 @@ mod support;
 mod task_agent;
 mod tour;
 mod tracing;
+mod turn_ends;
 mod tutorials;
 mod workflow_commands;
 mod workflow_files;

@@ -12,8 +12,9 @@ use base::clock;
 use serde_json::json;
 use storage::store::records::{Acquire, Change, Commit, Committed};
 use types::cause::Cause;
-use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEvent};
 use types::session::Status;
+use types::turn::Outcome;
 
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,
@@ -56,10 +57,21 @@ fn saying(text: &str) -> Vec<OutEvent> {
         at: clock::now(),
         metadata: serde_json::Map::new(),
     };
+    let end = TurnEvent {
+        session_id: "s".into(),
+        turn_id: "m-1".into(),
+        jobs: vec!["m-1".into()],
+        outcome: Outcome::Answered,
+        reason: None,
+        replies: 1,
+        attempts: 1,
+        at: clock::now(),
+    };
     vec![
         event(EventType::Status, "status/0", json!(status(Status::Ready, Status::Processing))),
         event(EventType::Reply, "0/respond", json!(reply)),
         event(EventType::Status, "status/1", json!(status(Status::Processing, Status::Ready))),
+        event(EventType::Turn, TurnEvent::KEY, json!(end)),
     ]
 }
 
@@ -109,6 +121,7 @@ fn turn_of(event: &types::event::Event) -> Option<String> {
         types::event::Event::Reply(reply) => Some(reply.turn_id.clone()),
         types::event::Event::Status(status) => Some(status.turn_id.clone()),
         types::event::Event::Step(step) => Some(step.turn_id.clone()),
+        types::event::Event::Turn(end) => Some(end.turn_id.clone()),
         types::event::Event::Run(_) => None,
     }
 }
@@ -128,7 +141,10 @@ async fn message_that_was_removed_leaves_nothing_to_publish() {
     // Acknowledges the message, as after its publication, so that the stream no longer has it.
     let again = engine.queue.pull(1, DEADLINE).await.unwrap();
     engine.queue.ack(&again[0].token).await.unwrap();
-    engine.turn("s", "m-1").await;
+    eventually(DEADLINE, "the message is removed", || async {
+        engine.queue.next_in_lane("s", 0, 0).await.unwrap().is_none()
+    })
+    .await;
     engine.start_worker();
     engine.say("s", "m-2", "还在吗").await;
     says(&engine, &["第二句"]).await;
@@ -139,7 +155,7 @@ async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
     let engine = left_behind(embedded().await).await;
     assert!(engine.session("s").await.outbox.is_empty(), "the outbox is empty");
     let published = engine.events("s").await;
-    assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 3]);
+    assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 4]);
     // Publishes again, as a worker does after each commit, and as the next holder does after a crash.
     engine.queue.emit(outbox().into()).await.unwrap();
     assert_eq!(engine.events("s").await, published, "once");
@@ -161,7 +177,11 @@ async fn reply_that_the_server_takes_no_more_is_dead_lettered_and_the_lane_goes_
     engine.say("s", "m-2", "还在吗").await;
     says(&engine, &["第二句"]).await;
     let turns: Vec<String> = engine.events("s").await.iter().filter_map(turn_of).collect();
-    assert_eq!(turns.iter().filter(|turn| *turn == "m-1").count(), 2, "its statuses are published: {turns:?}");
+    assert_eq!(
+        turns.iter().filter(|turn| *turn == "m-1").count(),
+        3,
+        "its statuses and its end are published: {turns:?}"
+    );
     let letters = engine.queue.dead_letters(0, 10).await.unwrap();
     let [kept] = &letters[..] else { panic!("{letters:?}") };
     assert_eq!((kept.letter.cause, kept.letter.job_id.as_deref()), (Cause::Attempts, Some("m-1")));

@@ -28,7 +28,7 @@ impl Turn<'_> {
                         self.adopt_reply(reply);
                     }
                 }
-                Event::Step(_) | Event::Run(_) => {}
+                Event::Step(_) | Event::Run(_) | Event::Turn(_) => {}
             }
         }
         Ok(())
@@ -64,6 +64,7 @@ impl Turn<'_> {
             self.mark_greeted();
         }
         self.answered |= is_answer(reply.kind);
+        self.replies += 1;
         let by_human = self.jobs.iter().any(|job| matches!(job.body, JobBody::Reply { .. }));
         self.entries.push(Entry {
             role: if by_human { Role::Human } else { Role::Assistant },

@@ -4,7 +4,7 @@ use super::agents::Manner;
 use super::conversations::Target;
 use serde::Serialize;
 use types::cause::Cause;
-use types::event::{Reply, StatusEvent};
+use types::event::{Reply, StatusEvent, TurnEvent};
 use types::session::Session;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
@@ -24,6 +24,8 @@ pub(super) struct RunEvidence {
     pub(super) replies: Vec<Reply>,
     /// Status events in stream order.
     pub(super) statuses: Vec<SeenStatus>,
+    /// Ends of turns in stream order.
+    pub(super) ends: Vec<TurnEvent>,
     /// Dead letters.
     pub(super) letters: Vec<Letter>,
     /// Calls of actions in the order of their arrival.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use storage::queue::{Queue, StoredDeadLetter};
 use storage::store::Store;
 use tokio::time::{Instant, sleep};
-use types::event::{Event, Reply, StatusEvent};
+use types::event::{Event, Reply, StatusEvent, TurnEvent};
 use types::job::{Job, JobBody, UserMessage};
 
 /// Poll interval, and number of consecutive polls without work that count as quiet.
@@ -153,11 +153,11 @@ impl Observer {
         Ok(found.into_iter().map(violation).collect())
     }
 
-    /// Reads replies and status events in stream order.
+    /// Reads replies, status events and ends of turns in stream order.
     async fn read_events(&self, evidence: &mut RunEvidence) -> Result<(), ChaosError> {
         let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
         let config = pull::OrderedConfig {
-            filter_subjects: vec!["tw.out.*.*.reply".into(), "tw.out.*.*.status".into()],
+            filter_subjects: ["reply", "status", "turn"].map(|kind| format!("tw.out.*.*.{kind}")).to_vec(),
             deliver_policy: DeliverPolicy::All,
             ..pull::OrderedConfig::default()
         };
@@ -169,12 +169,14 @@ impl Observer {
         while let Some(message) = messages.next().await {
             let message = message.map_err(away)?;
             let left = message.info().map_err(away)?.pending;
-            if message.subject.ends_with(".reply") {
-                evidence.replies.push(read::<Reply>(&message.payload)?);
-            } else {
-                let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
-                let id = id.map(ToString::to_string).unwrap_or_default();
-                evidence.statuses.push(SeenStatus { id, event: read::<StatusEvent>(&message.payload)? });
+            match message.subject.rsplit('.').next() {
+                Some("reply") => evidence.replies.push(read::<Reply>(&message.payload)?),
+                Some("turn") => evidence.ends.push(read::<TurnEvent>(&message.payload)?),
+                _ => {
+                    let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
+                    let id = id.map(ToString::to_string).unwrap_or_default();
+                    evidence.statuses.push(SeenStatus { id, event: read::<StatusEvent>(&message.payload)? });
+                }
             }
             if left == 0 {
                 break;
@@ -197,6 +199,9 @@ fn events(evidence: &RunEvidence) -> HashMap<String, Vec<Event>> {
     let mut known = HashSet::new();
     for seen in evidence.statuses.iter().filter(|seen| known.insert(seen.id.as_str())) {
         events.entry(seen.event.session_id.clone()).or_default().push(Event::Status(seen.event.clone()));
+    }
+    for end in &evidence.ends {
+        events.entry(end.session_id.clone()).or_default().push(Event::Turn(end.clone()));
     }
     events
 }

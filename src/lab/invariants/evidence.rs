@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use storage::queue::{From, Message, Queue};
 use storage::store::Store;
-use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent};
+use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEvent};
 use types::job::Job;
 use types::run::{RunQuery, RunRecord};
 use types::session::{RECENT_JOBS, Session};
@@ -165,6 +165,10 @@ impl Lane {
 
     pub(super) fn replies(&self) -> impl Iterator<Item = &Reply> {
         self.said().filter(|reply| reply.kind != ReplyKind::Chunk)
+    }
+
+    pub(super) fn ends(&self) -> impl Iterator<Item = &TurnEvent> {
+        self.events.iter().filter_map(|event| if let Event::Turn(end) = event { Some(end) } else { None })
     }
 
     pub(super) fn statuses(&self) -> impl Iterator<Item = &StatusEvent> {

@@ -9,11 +9,13 @@
 //! - [`conversation`]: replies and history;
 //! - [`decisions`]: replies and actions compared with the recorded decisions;
 //! - [`effects`]: calls of actions, and timers;
+//! - [`ends`]: the event that ends each turn;
 //! - [`runs`]: events of workflow runs.
 
 mod conversation;
 mod decisions;
 mod effects;
+mod ends;
 mod evidence;
 mod runs;
 
@@ -104,6 +106,7 @@ async fn of_session(
     found.extend(statuses(&lane));
     found.extend(decisions::check(&lane));
     found.extend(effects::check(&lane, evidence.outlived));
+    found.extend(ends::check(&lane, evidence.outlived));
     found.extend(runs::check(&lane));
     Ok(found.into_iter().map(|violation| format!("{session_id}: {violation}")).collect())
 }

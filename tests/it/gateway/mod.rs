@@ -48,14 +48,22 @@ impl SseEvents {
         tokio::time::timeout(DEADLINE, self.0.next()).await.expect("an event or the end within the deadline")
     }
 
-    /// Reads up to the last status of the turn.
+    /// Reads up to the next reply.
+    pub async fn reply(&mut self) -> Value {
+        loop {
+            let event = self.next().await.expect("the stream must not end");
+            if event.event.as_deref() == Some("reply") {
+                return data(&event);
+            }
+        }
+    }
+
+    /// Reads up to the event that ends the turn.
     pub async fn until_end_of(&mut self, turn_id: &str) -> Vec<Sse> {
         let mut events = Vec::new();
         loop {
             let event = self.next().await.expect("the stream must not end");
-            let last = event.event.as_deref() == Some("status")
-                && data(&event)["turn_id"] == turn_id
-                && matches!(data(&event)["status"].as_str(), Some("ready" | "cancelled"));
+            let last = event.event.as_deref() == Some("turn") && data(&event)["turn_id"] == turn_id;
             events.push(event);
             if last {
                 return events;

@@ -1,6 +1,6 @@
 //! Endpoints for operators, and for humans at the service desk.
 
-use super::{Gateway, data, refusal};
+use super::{Gateway, refusal};
 use crate::scenarios::{answer, engine, sales_with};
 use crate::support::backend::embedded;
 use crate::support::engine::{DEADLINE, Engine};
@@ -57,7 +57,7 @@ async fn a_human_speaks_only_while_the_session_is_transferred() {
     for _ in 0..2 {
         let spoken = gateway.post("/api/v1/sessions/s1/reply", &words).await;
         assert_eq!(spoken.status(), 202);
-        let reply = data(&events.next().await.unwrap());
+        let reply = events.reply().await;
         assert_eq!((&reply["kind"], &reply["text"]), (&json!("handoff"), &json!("我来处理")));
         assert_eq!(reply["metadata"]["by"], "李雷");
         assert_eq!(spoken.json::<Value>().await.unwrap()["reply_id"], reply["reply_id"]);

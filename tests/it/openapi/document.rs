@@ -98,7 +98,7 @@ async fn the_description_is_whole() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(document.pointer(place).is_some(), "{reference} does not exist");
     }
-    for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent"] {
+    for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent", "TurnEvent"] {
         assert!(document["components"]["schemas"][name].is_object(), "the payload of events is described: {name}");
     }
     let tags: BTreeSet<&str> =
@@ -217,6 +217,7 @@ fn check_events(described: &Described, name: &str, content: &Value) {
             Some("reply") => "Reply",
             Some("status") => "StatusEvent",
             Some("step") => "StepEvent",
+            Some("turn") => "TurnEvent",
             _ => "RunEvent",
         };
         let schema = json!({"$ref": format!("#/components/schemas/{schema}")});

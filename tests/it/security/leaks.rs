@@ -177,17 +177,14 @@ impl Dev {
         .await;
     }
 
-    /// All events of a session, up to the last status of `job`.
+    /// All events of a session, up to the end of the turn of `job`.
     async fn events(&self, session: &str, job: &str) -> String {
         let request = self.client.get(self.url(&format!("/api/v1/sessions/{session}/events")));
         let answer = request.bearer_auth(TOKEN).header("last-event-id", "0").send().await.unwrap();
         let (mut events, mut text) = (answer.bytes_stream(), String::new());
         let ended = |text: &str| {
-            text.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok()).any(
-                |event| {
-                    event["turn_id"] == job && ["ready", "cancelled"].iter().any(|status| event["status"] == *status)
-                },
-            )
+            let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+            data.filter_map(|data| serde_json::from_str::<Value>(data).ok()).any(|event| event["jobs"][0] == job)
         };
         while !ended(&text) {
             let more = tokio::time::timeout(DEADLINE, events.next()).await.expect("the turn ends").unwrap().unwrap();

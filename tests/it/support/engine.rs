@@ -2,7 +2,7 @@
 
 use super::api::Api;
 use super::script::ScriptedModel;
-use super::{background, eventually};
+use super::{background, eventually, within};
 use base::clock;
 use base::config::{self, Settings};
 use definitions::agent::AgentRecord;
@@ -18,12 +18,14 @@ use engine::prompt::Prompts;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
+use futures::StreamExt;
 use lab::invariants;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::queue::{Publish, Queue};
+use storage::queue::{From, Publish, Queue};
 use storage::store::Store;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use types::cause::Cause;
 use types::duration::Text;
@@ -187,19 +189,30 @@ impl Engine {
         self.queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap();
     }
 
-    /// Waits until the turn is committed and published, and returns its record.
+    /// Waits for the event that ends the turn, and returns the turn's record.
     pub async fn turn(&self, session_id: &str, turn_id: &str) -> TurnRecord {
-        eventually(DEADLINE, &format!("turn {session_id}/{turn_id} is committed and published"), || async {
-            // An unreachable store is asked again.
+        let ended = timeout(DEADLINE, within(DEADLINE, || self.reads_end(session_id, turn_id))).await;
+        assert!(matches!(ended, Ok(Some(()))), "not within {DEADLINE:?}: turn {session_id}/{turn_id} ends");
+        // The worker counts the turn after it has published the event, and then acknowledges the message.
+        eventually(DEADLINE, &format!("the message of turn {session_id}/{turn_id} has left the lane"), || async {
             let turn = self.store.turn(session_id, turn_id).await.ok()??;
-            // The turn's record is written before its session, so both must be there.
             let session = self.store.session(session_id).await.ok()??;
-            let handled = session.has_handled(turn_id);
-            // A processed message leaves the lane once its events are published.
             let next = self.queue.next_in_lane(session_id, 0, 0).await.ok()?;
-            (handled && next.is_none_or(|next| next.seq > session.last_seq)).then_some(turn)
+            next.is_none_or(|next| next.seq > session.last_seq).then_some(turn)
         })
         .await
+    }
+
+    /// Reads the session's events up to the end of the turn. False if the queue is unreachable.
+    async fn reads_end(&self, session_id: &str, turn_id: &str) -> bool {
+        let Ok(mut events) = self.queue.events(session_id, From::After(0)).await else { return false };
+        while let Some(Ok(event)) = events.next().await {
+            let event = Event::decode(event.event_type, &event.payload);
+            if matches!(event, Ok(Event::Turn(end)) if end.turn_id == turn_id) {
+                return true;
+            }
+        }
+        false
     }
 
     pub async fn session(&self, session_id: &str) -> Session {

@@ -5,16 +5,22 @@ use crate::execution::TurnError;
 use base::telemetry::TraceContext;
 use storage::queue::QueueError;
 use storage::store::records::{Change, TimerChange};
+use types::event::{EventType, TurnEvent};
 use types::session::{Status, history};
+use types::timestamp::Timestamp;
 use types::turn::{Outcome, TurnRecord};
 
 impl Turn<'_> {
-    /// Builds the change that the commit writes. Events that are not published yet become its outbox.
+    /// Builds the change that the commit writes. Events that are not published yet become its outbox, and the event
+    /// that the turn has ended is the last of them.
     pub(in crate::turn) fn finish(
         mut self: Box<Self>,
         outcome: Outcome,
         mut timers: TimerChange,
     ) -> Result<Change, TurnError> {
+        let committed_at = self.services.clock.now();
+        let jobs: Vec<String> = self.jobs.iter().map(|job| job.job_id.clone()).collect();
+        self.publish_end(outcome, jobs.clone(), committed_at);
         self.check_outbox()?;
         if let TimerChange::Replace(timers) = &mut timers {
             self.session.timer_generation += 1;
@@ -37,7 +43,7 @@ impl Turn<'_> {
             attempts: self.attempt,
             queued_at: Some(self.id.at),
             started_at: self.started_at,
-            committed_at: self.services.clock.now(),
+            committed_at,
             hash: self.agent.hash.clone(),
             actions: self.actions,
             tokens: usage.total,
@@ -52,7 +58,7 @@ impl Turn<'_> {
             profile: self.profile_changed.then_some(self.session.profile),
             history: self.entries,
             history_drop,
-            jobs: self.jobs.iter().map(|job| job.job_id.clone()).collect(),
+            jobs,
             timer_generation: self.session.timer_generation,
             timers,
             closed_at: self.session.closed_at,
@@ -65,6 +71,21 @@ impl Turn<'_> {
             steps: self.journal.take_notes(),
             outbox: self.outbox.into(),
         })
+    }
+
+    /// Queues the event that the turn has ended.
+    fn publish_end(&mut self, outcome: Outcome, jobs: Vec<String>, at: Timestamp) {
+        let event = TurnEvent {
+            session_id: self.session.session_id.clone(),
+            turn_id: self.id.id.clone(),
+            jobs,
+            outcome,
+            reason: self.reason.clone(),
+            replies: self.replies,
+            attempts: self.attempt,
+            at,
+        };
+        self.publish(EventType::Turn, TurnEvent::KEY, &event);
     }
 
     /// Fails if an event is too large for the queue. The outbox of a committed turn must be publishable.

@@ -46,6 +46,8 @@ pub(in crate::turn) struct Turn<'a> {
     pub(in crate::turn) entries: Vec<Entry>,
     /// True once the user has a real reply: anything but a greeting, an interim text or a handoff text.
     pub(in crate::turn) answered: bool,
+    /// How many replies this turn has sent in all attempts, without chunks.
+    pub(in crate::turn) replies: u32,
     pub(in crate::turn) reason: Option<String>,
     /// Results with which the decision loop starts: the failure of a flow that an earlier turn began.
     pub(in crate::turn) initial_results: Vec<Arc<ActionAnswer>>,
@@ -103,6 +105,7 @@ impl<'a> Turn<'a> {
             journal,
             entries: Vec::new(),
             answered: false,
+            replies: 0,
             reason: None,
             initial_results: Vec::new(),
             moved: false,

@@ -29,7 +29,7 @@ impl Turn<'_> {
         self.answered |= is_answer(kind);
         let StreamEnd { stream_id, supersedes } = self.reply_stream.end(text);
         let reply = Reply { metadata: metadata.clone(), stream_id, supersedes, ..self.build_reply(kind, key, text) };
-        self.publish(EventType::Reply, key, &reply);
+        self.publish_reply(key, &reply);
         self.remember(Role::Assistant, text, Some(kind), metadata);
     }
 
@@ -43,7 +43,12 @@ impl Turn<'_> {
     ) {
         mark_truncated(&mut metadata, text);
         let reply = Reply { metadata, ..self.build_reply(kind, key, text) };
-        self.publish(EventType::Reply, key, &reply);
+        self.publish_reply(key, &reply);
+    }
+
+    fn publish_reply(&mut self, key: &str, reply: &Reply) {
+        self.replies += 1;
+        self.publish(EventType::Reply, key, reply);
     }
 
     /// Builds a reply, with its text cut to the limit.
