@@ -66,13 +66,10 @@ pub(super) const QUEUE: Codes = codes! {
     SERVICE_UNAVAILABLE "queue_unavailable" "the queue is unavailable"
         "retry later; /readyz reports when it is reachable again";
 };
-/// The queue stores a job.
+/// The queue stores a job; besides [`QUEUE`].
 pub(super) const PUBLISH: Codes = codes! {
     PAYLOAD_TOO_LARGE "too_large" "the payload of 1200000 bytes exceeds the queue's limit of 1048576 bytes"
         "send less text, or put large content somewhere else and send its address as an attachment";
-    INTERNAL_SERVER_ERROR "internal" "the queue refused" "the gateway's log has the details";
-    SERVICE_UNAVAILABLE "queue_unavailable" "the queue is unavailable"
-        "retry later; /readyz reports when it is reachable again";
     SERVICE_UNAVAILABLE "queue_full" "the queue is full: 1000 messages wait in the lane of session `s1`"
         "retry after some of the waiting messages are processed";
 };

@@ -24,11 +24,11 @@ pub(super) fn api(access: Access) -> Routes {
 }
 
 fn sessions(routes: Routes) -> Routes {
-    let command: &[Codes] = &[ID, SESSION, STORE, PUBLISH];
+    let command: &[Codes] = &[ID, SESSION, STORE, QUEUE, PUBLISH];
     routes
         .add::<messages::__path_post_message>(
             post(messages::post_message),
-            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, STORE, PUBLISH],
+            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, STORE, QUEUE, PUBLISH],
         )
         .add::<sessions::__path_list>(get(sessions::list), &[ID, STORE])
         .add::<sessions::__path_show>(get(sessions::show), &[ID, SESSION, STORE])
@@ -39,7 +39,10 @@ fn sessions(routes: Routes) -> Routes {
         .add::<control::__path_release>(post(control::release), command)
         .add::<control::__path_close>(post(control::close), command)
         .add::<control::__path_cancel_timers>(post(control::cancel_timers), command)
-        .add::<control::__path_reply>(post(control::reply), &[ID, TEXT, SESSION, NOT_TRANSFERRED, STORE, PUBLISH])
+        .add::<control::__path_reply>(
+            post(control::reply),
+            &[ID, TEXT, SESSION, NOT_TRANSFERRED, STORE, QUEUE, PUBLISH],
+        )
         .add::<timers::__path_list>(get(timers::list), &[ID, SESSION, STORE])
 }
 
@@ -61,7 +64,7 @@ fn operation(routes: Routes) -> Routes {
         .add::<dead_letters::__path_get_one>(get(dead_letters::get_one), &[LETTER, QUEUE])
         .add::<dead_letters::__path_post_replay>(
             post(dead_letters::post_replay),
-            &[LETTER, REPLAY, TASK_AGENT, AGENT, SESSION, STORE, PUBLISH],
+            &[LETTER, REPLAY, TASK_AGENT, AGENT, SESSION, STORE, QUEUE, PUBLISH],
         )
         .add::<doctor::__path_examine>(get(doctor::examine), &[])
         .add::<processes::__path_list>(get(processes::list), &[STORE])
@@ -70,9 +73,9 @@ fn operation(routes: Routes) -> Routes {
 }
 
 fn workflows(routes: Routes) -> Routes {
-    let started: &[Codes] = &[ID, NEW_RUN, WORKFLOW, STORE, PUBLISH];
-    let followed: &[Codes] = &[ID, NEW_RUN, WORKFLOW, STORE, PUBLISH, STREAM];
-    let continued: &[Codes] = &[ID, NEW_RUN, WORKFLOW, EVENT_ID, RUN, STORE, PUBLISH, STREAM];
+    let started: &[Codes] = &[ID, NEW_RUN, WORKFLOW, STORE, QUEUE, PUBLISH];
+    let followed: &[Codes] = &[ID, NEW_RUN, WORKFLOW, STORE, QUEUE, PUBLISH, STREAM];
+    let continued: &[Codes] = &[ID, NEW_RUN, WORKFLOW, EVENT_ID, RUN, STORE, QUEUE, PUBLISH, STREAM];
     routes
         .add::<workflows::__path_list>(get(workflows::list), &[STORE])
         .add::<workflows::__path_show>(get(workflows::show), &[ID, WORKFLOW, STORE])
@@ -88,7 +91,7 @@ fn runs(routes: Routes) -> Routes {
         .add::<runs::__path_list>(get(runs::list), &[ID, STORE])
         .add::<runs::__path_show>(get(runs::show), &[ID, RUN, STORE])
         .add::<run_stream::__path_follow>(get(run_stream::follow), &[ID, EVENT_ID, RUN, STORE, QUEUE, STREAM])
-        .add::<runs::__path_cancel>(post(runs::cancel), &[ID, RUN, CANCEL, SESSION, STORE, PUBLISH])
-        .add::<runs::__path_resume>(post(runs::resume), &[ID, RUN, RESUME, STORE, PUBLISH])
-        .add::<runs::__path_restart>(post(runs::restart), &[ID, RUN, WORKFLOW, RESTART, STORE, PUBLISH])
+        .add::<runs::__path_cancel>(post(runs::cancel), &[ID, RUN, CANCEL, SESSION, STORE, QUEUE, PUBLISH])
+        .add::<runs::__path_resume>(post(runs::resume), &[ID, RUN, RESUME, STORE, QUEUE, PUBLISH])
+        .add::<runs::__path_restart>(post(runs::restart), &[ID, RUN, WORKFLOW, RESTART, STORE, QUEUE, PUBLISH])
 }

@@ -1,6 +1,6 @@
 //! The document itself, as a reader and a code generator see it: tags, security, parameters, errors and examples.
 
-use super::Described;
+use super::{Described, collect};
 use crate::gateway::Gateway;
 use crate::support::backend::{embedded, embedded_with};
 use base::config::Settings;
@@ -75,17 +75,6 @@ async fn without_token() -> Described {
     Described::by(&Gateway::idle(&embedded().await).await).await
 }
 
-fn references(value: &Value, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(fields) => {
-            found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
-            fields.values().for_each(|field| references(field, found));
-        }
-        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
 #[tokio::test]
 async fn the_description_is_whole() {
     let described = with_token().await;
@@ -93,7 +82,7 @@ async fn the_description_is_whole() {
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
     let mut found = BTreeSet::new();
-    references(document, &mut found);
+    collect(document, &mut found, |schema| schema.get("$ref"));
     for reference in &found {
         let place = reference.strip_prefix('#').unwrap();
         assert!(document.pointer(place).is_some(), "{reference} does not exist");

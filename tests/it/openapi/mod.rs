@@ -101,7 +101,8 @@ impl Described {
     fn closed_components(&self) -> Value {
         let mut components = self.0["components"].clone();
         let mut parts = BTreeSet::new();
-        parts_of_others(&components, &mut parts);
+        // A component that is the first entry of an `allOf` is part of another.
+        collect(&components, &mut parts, |value| value.pointer("/allOf/0/$ref"));
         for (name, schema) in components["schemas"].as_object_mut().unwrap() {
             // A component that is a part of another one (`allOf`) does not know the other fields.
             let open = parts.contains(&format!("#/components/schemas/{name}"))
@@ -126,14 +127,12 @@ impl Described {
     }
 }
 
-/// Finds components that are parts of others: the first entry of an `allOf`.
-fn parts_of_others(value: &Value, found: &mut BTreeSet<String>) {
+/// Collects the texts that `find` finds in `value` and in all its parts.
+fn collect(value: &Value, found: &mut BTreeSet<String>, find: fn(&Value) -> Option<&Value>) {
+    found.extend(find(value).and_then(Value::as_str).map(str::to_owned));
     match value {
-        Value::Object(fields) => {
-            found.extend(value.pointer("/allOf/0/$ref").and_then(Value::as_str).map(str::to_owned));
-            fields.values().for_each(|field| parts_of_others(field, found));
-        }
-        Value::Array(items) => items.iter().for_each(|item| parts_of_others(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| collect(field, found, find)),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found, find)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
