@@ -46,7 +46,7 @@ pub mod workflow {
 
 /// The events that channels receive, and how to show replies that arrive in chunks.
 pub mod events {
-    pub use types::event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent, TurnEvent};
+    pub use types::event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent, TurnEnd, TurnEvent};
     pub use types::texts::{Shown, Texts};
 }
 

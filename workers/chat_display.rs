@@ -196,6 +196,7 @@ mod tests {
             previous: Status::Ready,
             reason: reason.map(Into::into),
             at: Timestamp::from_millis(0),
+            turn: None,
         })))
     }
 

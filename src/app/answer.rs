@@ -127,9 +127,9 @@ impl<'a> Awaited<'a> {
     /// Keeps replies and ends. Returns the id of the turn if the event ends a turn that has handled the job.
     fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> Option<String> {
         let event = Event::decode(event.event_type, &event.payload).ok()?;
-        if let Some(end) = event.end_of(self.job_id) {
-            self.ends.insert(end.turn_id.clone(), end.replies as usize);
-            return Some(end.turn_id.clone());
+        if let Some((turn_id, end)) = event.end_of(self.job_id) {
+            self.ends.insert(turn_id.to_owned(), end.replies as usize);
+            return Some(turn_id.to_owned());
         }
         let Event::Reply(reply) = event else { return None };
         if reply.turn_id == self.job_id || ids::is_repeated_id(&reply.turn_id, self.job_id) {

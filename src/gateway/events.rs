@@ -16,7 +16,7 @@ use types::ids::Id;
 ///
 /// Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, `status`,
 /// `step`, `run` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent`, `RunEvent` or
-/// `TurnEvent`. A `turn` event is the last one of its turn.
+/// `TurnEvent`. The last event of a turn has the field `turn`.
 #[utoipa::path(get, path = "/api/v1/sessions/{session_id}/events", operation_id = "follow_events", tag = "messages",
     params(
         ("session_id" = Id, Path),

@@ -34,7 +34,7 @@ pub enum EventType {
     Step,
     /// An event of a workflow's run.
     Run,
-    /// The end of a turn, see [`TurnEvent`].
+    /// The end of a turn whose last event is not a status, see [`TurnEvent`].
     Turn,
 }
 
@@ -146,6 +146,9 @@ pub struct StatusEvent {
     pub reason: Option<String>,
     /// When the status changed.
     pub at: Timestamp,
+    /// The end of the turn; only in the turn's last event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TurnEnd>,
 }
 
 /// A completed step.
@@ -167,23 +170,28 @@ pub struct StepEvent {
     pub ms: u64,
 }
 
-/// The end of a turn of a conversation. It follows all other events of its turn.
+/// The end of a turn of a conversation. The last event of the turn has it as `turn`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TurnEnd {
+    /// Ids of all jobs that the turn handled: one, or all messages that were merged.
+    pub jobs: Vec<String>,
+    /// How the turn ended.
+    pub outcome: Outcome,
+    /// How many replies the turn sent, without chunks.
+    pub replies: u32,
+    /// How often the turn was started.
+    pub attempts: u32,
+}
+
+/// The end of a turn whose last event is not a status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnEvent {
     /// The session that the turn belongs to.
     pub session_id: String,
     /// The turn that has ended.
     pub turn_id: String,
-    /// Ids of all jobs that the turn handled: one, or all messages that were merged.
-    pub jobs: Vec<String>,
-    /// How the turn ended.
-    pub outcome: Outcome,
-    /// Why the turn was cancelled; null for other outcomes.
-    pub reason: Option<String>,
-    /// How many replies the turn sent, without chunks.
-    pub replies: u32,
-    /// How often the turn was started.
-    pub attempts: u32,
+    /// Its end.
+    pub turn: TurnEnd,
     /// When the turn was committed.
     pub at: Timestamp,
 }
@@ -204,7 +212,7 @@ pub enum Event {
     Step(StepEvent),
     /// An event of a workflow's run, as JSON.
     Run(Value),
-    /// The end of a turn.
+    /// The end of a turn whose last event is not a status.
     Turn(TurnEvent),
 }
 
@@ -220,12 +228,18 @@ impl Event {
         })
     }
 
-    /// The end of the turn that handled this job; `None` for every other event.
-    pub fn end_of(&self, job_id: &str) -> Option<&TurnEvent> {
+    /// The id and the end of the turn that ends with this event; `None` for every other event.
+    pub fn end(&self) -> Option<(&str, &TurnEnd)> {
         match self {
-            Self::Turn(end) if end.jobs.iter().any(|job| job == job_id) => Some(end),
-            _ => None,
+            Self::Status(status) => Some((&status.turn_id, status.turn.as_ref()?)),
+            Self::Turn(turn) => Some((&turn.turn_id, &turn.turn)),
+            Self::Reply(_) | Self::Step(_) | Self::Run(_) => None,
         }
+    }
+
+    /// The id and the end of the turn that handled this job; `None` for every other event.
+    pub fn end_of(&self, job_id: &str) -> Option<(&str, &TurnEnd)> {
+        self.end().filter(|(_, end)| end.jobs.iter().any(|job| job == job_id))
     }
 }
 
@@ -251,25 +265,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_turn_event_with_the_job_ends_its_turn() {
-        let at = Timestamp::from_millis(0);
-        let end = TurnEvent {
+    fn the_last_event_of_a_turn_ends_it_for_all_its_jobs() {
+        let (at, jobs) = (Timestamp::from_millis(0), vec!["m-1".into(), "m-2".into()]);
+        let end = TurnEnd { jobs, outcome: Outcome::Answered, replies: 1, attempts: 1 };
+        let status = |turn| StatusEvent {
             session_id: "s1".into(),
             turn_id: "m-1".into(),
-            jobs: vec!["m-1".into(), "m-2".into()],
-            outcome: Outcome::Answered,
+            status: Status::Ready,
+            previous: Status::Processing,
             reason: None,
-            replies: 1,
-            attempts: 1,
             at,
+            turn,
         };
-        let payload = serde_json::to_vec(&end).unwrap();
-        let event = Event::decode(EventType::from_token("turn").unwrap(), &payload).unwrap();
-        assert_eq!(event.end_of("m-1"), Some(&end));
-        assert_eq!(event.end_of("m-2"), Some(&end), "a merged message");
-        assert_eq!(event.end_of("m-3"), None);
-        let (previous, status, reason) = (Status::Processing, Status::Ready, None);
-        let ready = StatusEvent { session_id: "s1".into(), turn_id: "m-1".into(), status, previous, reason, at };
-        assert_eq!(Event::Status(ready).end_of("m-1"), None, "a status ends no turn");
+        let turn = TurnEvent { session_id: "s1".into(), turn_id: "m-1".into(), turn: end.clone(), at };
+        let last = [
+            (EventType::Status, serde_json::to_vec(&status(Some(end.clone())))),
+            (EventType::Turn, serde_json::to_vec(&turn)),
+        ];
+        for (event_type, payload) in last {
+            let event = Event::decode(event_type, &payload.unwrap()).unwrap();
+            assert_eq!(event.end_of("m-1"), Some(("m-1", &end)));
+            assert_eq!(event.end_of("m-2"), Some(("m-1", &end)), "a merged message");
+            assert_eq!(event.end_of("m-3"), None);
+        }
+        assert_eq!(Event::Status(status(None)).end_of("m-1"), None, "not the last status");
     }
 }

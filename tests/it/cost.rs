@@ -63,9 +63,9 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
     // Two updates: acquisition and commit. Two insertions: the turn's record and the step of its decision.
     let before = engine.events("s1").await.len();
     assert_eq!(cost("m").await, (2 * TURNS, 2 * TURNS), "of {TURNS} turns");
-    // Three statuses, the step, the reply, and the end of the turn.
+    // Three statuses, the step and the reply. The last status has the end of the turn.
     let events = engine.events("s1").await.len() - before;
-    assert_eq!(events, 6 * TURNS as usize, "of {TURNS} turns");
+    assert_eq!(events, 5 * TURNS as usize, "of {TURNS} turns");
     // Usage of a turn and a session is part of the commit; a day's usage is a separate counter.
     for (name, budget, updates) in
         [("t", json!({"turn": 1_000, "session": 1_000_000}), 2), ("d", json!({"day": 1_000_000}), 3)]

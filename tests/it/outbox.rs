@@ -12,7 +12,7 @@ use base::clock;
 use serde_json::json;
 use storage::store::records::{Acquire, Change, Commit, Committed};
 use types::cause::Cause;
-use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEvent};
+use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEnd};
 use types::session::Status;
 use types::turn::Outcome;
 
@@ -41,6 +41,7 @@ fn saying(text: &str) -> Vec<OutEvent> {
         previous,
         reason: None,
         at: clock::now(),
+        turn: None,
     };
     let reply = Reply {
         reply_id: "s/m-1/0/respond".into(),
@@ -57,21 +58,12 @@ fn saying(text: &str) -> Vec<OutEvent> {
         at: clock::now(),
         metadata: serde_json::Map::new(),
     };
-    let end = TurnEvent {
-        session_id: "s".into(),
-        turn_id: "m-1".into(),
-        jobs: vec!["m-1".into()],
-        outcome: Outcome::Answered,
-        reason: None,
-        replies: 1,
-        attempts: 1,
-        at: clock::now(),
-    };
+    let end = TurnEnd { jobs: vec!["m-1".into()], outcome: Outcome::Answered, replies: 1, attempts: 1 };
+    let last = StatusEvent { turn: Some(end), ..status(Status::Processing, Status::Ready) };
     vec![
         event(EventType::Status, "status/0", json!(status(Status::Ready, Status::Processing))),
         event(EventType::Reply, "0/respond", json!(reply)),
-        event(EventType::Status, "status/1", json!(status(Status::Processing, Status::Ready))),
-        event(EventType::Turn, TurnEvent::KEY, json!(end)),
+        event(EventType::Status, "status/1", json!(last)),
     ]
 }
 
@@ -121,7 +113,7 @@ fn turn_of(event: &types::event::Event) -> Option<String> {
         types::event::Event::Reply(reply) => Some(reply.turn_id.clone()),
         types::event::Event::Status(status) => Some(status.turn_id.clone()),
         types::event::Event::Step(step) => Some(step.turn_id.clone()),
-        types::event::Event::Turn(end) => Some(end.turn_id.clone()),
+        types::event::Event::Turn(turn) => Some(turn.turn_id.clone()),
         types::event::Event::Run(_) => None,
     }
 }
@@ -155,7 +147,7 @@ async fn commit_to_the_embedded_file_publishes_what_its_turn_has_said() {
     let engine = left_behind(embedded().await).await;
     assert!(engine.session("s").await.outbox.is_empty(), "the outbox is empty");
     let published = engine.events("s").await;
-    assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 4]);
+    assert_eq!(published.iter().filter_map(turn_of).collect::<Vec<_>>(), ["m-1"; 3]);
     // Publishes again, as a worker does after each commit, and as the next holder does after a crash.
     engine.queue.emit(outbox().into()).await.unwrap();
     assert_eq!(engine.events("s").await, published, "once");
@@ -177,11 +169,7 @@ async fn reply_that_the_server_takes_no_more_is_dead_lettered_and_the_lane_goes_
     engine.say("s", "m-2", "还在吗").await;
     says(&engine, &["第二句"]).await;
     let turns: Vec<String> = engine.events("s").await.iter().filter_map(turn_of).collect();
-    assert_eq!(
-        turns.iter().filter(|turn| *turn == "m-1").count(),
-        3,
-        "its statuses and its end are published: {turns:?}"
-    );
+    assert_eq!(turns.iter().filter(|turn| *turn == "m-1").count(), 2, "its statuses are published: {turns:?}");
     let letters = engine.queue.dead_letters(0, 10).await.unwrap();
     let [kept] = &letters[..] else { panic!("{letters:?}") };
     assert_eq!((kept.letter.cause, kept.letter.job_id.as_deref()), (Cause::Attempts, Some("m-1")));

@@ -3,7 +3,7 @@
 use super::Progress;
 use super::agent::{AGENT, SAYINGS};
 use super::figures::Latencies;
-use super::replies::{SeenEvent, TurnPhase};
+use super::replies::{SeenEvent, TurnEvent};
 use super::test_cluster::TestNamespace;
 use base::clock;
 use futures::StreamExt;
@@ -371,7 +371,7 @@ impl Load {
         if !self.pending.contains_key(&seen.turn_id) {
             return None;
         }
-        if seen.phase == TurnPhase::Begun {
+        if seen.mark == TurnEvent::Begun {
             self.begun += 1;
             self.begun_peak = self.begun_peak.max(self.begun);
             return None;

@@ -1,5 +1,5 @@
-//! Observes the ends of turns with one reader for all sessions: on a cluster an ordered consumer of the event stream, on
-//! the embedded file a tap on its queue.
+//! Observes replies with one reader for all sessions: on a cluster an ordered consumer of the event stream, on the
+//! embedded file a tap on its queue.
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_trait::async_trait;
@@ -16,43 +16,38 @@ use storage::queue::{
 };
 use tokio::sync::mpsc;
 use tracing::debug;
-use types::event::{EventType, OutEvent, TurnEvent};
-use types::turn::Outcome;
+use types::event::{EventType, OutEvent};
 
 /// An event of a turn, as seen by the reader.
 #[derive(Clone, Debug)]
 pub(super) struct SeenEvent {
     pub(super) turn_id: String,
-    pub(super) phase: TurnPhase,
+    pub(super) mark: TurnEvent,
     pub(super) at: Instant,
 }
 
-/// The phase of the turn that the event reports.
+/// Kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnPhase {
+pub(super) enum TurnEvent {
     /// The first status event: the turn has begun and asks the model next.
     Begun,
-    /// The turn has ended with a reply.
+    /// The turn's reply.
     Answered,
 }
 
 impl SeenEvent {
-    /// Reads an event with the id `<session>/<turn>/<key>`. Returns `None` for events that neither begin a turn nor end
-    /// an answered one.
-    fn from_event(id: &str, payload: &[u8]) -> Option<Self> {
+    /// Parses an event's id, `<session>/<turn>/<key>`. Returns `None` for greetings and later statuses.
+    fn from_id(id: &str) -> Option<Self> {
         let (_, rest) = id.split_once('/')?;
         let (turn_id, key) = rest.split_once('/')?;
-        let phase = match key {
-            "status/0" => TurnPhase::Begun,
-            TurnEvent::KEY if is_answered(payload) => TurnPhase::Answered,
+        let mark = match key {
+            "status/0" => TurnEvent::Begun,
+            "timer" => TurnEvent::Answered,
+            key if key.ends_with("/respond") => TurnEvent::Answered,
             _ => return None,
         };
-        Some(Self { turn_id: turn_id.to_owned(), phase, at: Instant::now() })
+        Some(Self { turn_id: turn_id.to_owned(), mark, at: Instant::now() })
     }
-}
-
-fn is_answered(payload: &[u8]) -> bool {
-    serde_json::from_slice::<TurnEvent>(payload).is_ok_and(|end| end.outcome == Outcome::Answered)
 }
 
 /// Subscribes to the event stream of a cluster. With `begun`, it also reports turns that begin.
@@ -65,10 +60,11 @@ pub(super) async fn subscribe(
     let context = async_nats::jetstream::new(client.clone());
     let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await?;
     // One filter only: with two filters, nats-server delivers about a hundred messages per second from a long stream.
-    let kind = if begun { "*" } else { EventType::Turn.as_str() };
+    let kind = if begun { "*" } else { EventType::Reply.as_str() };
     let config = pull::OrderedConfig {
         filter_subject: format!("{}.out.*.*.{kind}", settings.namespace),
         deliver_policy: DeliverPolicy::New,
+        headers_only: true,
         ..pull::OrderedConfig::default()
     };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
@@ -85,7 +81,7 @@ pub(super) async fn subscribe(
                 }
             };
             let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
-            if let Some(seen) = id.and_then(|id| SeenEvent::from_event(id.as_str(), &message.payload))
+            if let Some(seen) = id.and_then(|id| SeenEvent::from_id(id.as_str()))
                 && sender.send(seen).is_err()
             {
                 return;
@@ -113,10 +109,10 @@ impl Tapped {
         receiver
     }
 
-    fn notify(&self, events: &[OutEvent]) {
+    fn notify(&self, ids: impl Iterator<Item = String>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = &*seen else { return };
-        for seen in events.iter().filter_map(|event| SeenEvent::from_event(event.msg_id.as_deref()?, &event.payload)) {
+        for seen in ids.filter_map(|id| SeenEvent::from_id(&id)) {
             // Sending fails only if the watcher was dropped.
             let _ = sender.send(seen);
         }
@@ -126,8 +122,9 @@ impl Tapped {
 #[async_trait]
 impl Queue for Tapped {
     async fn emit(&self, events: Arc<[OutEvent]>) -> Result<()> {
-        self.queue.emit(Arc::clone(&events)).await?;
-        self.notify(&events);
+        let ids: Vec<_> = events.iter().filter_map(|event| event.msg_id.clone()).collect();
+        self.queue.emit(events).await?;
+        self.notify(ids.into_iter());
         Ok(())
     }
 
@@ -217,20 +214,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_statuses_and_ends_of_answered_turns_are_seen() {
-        let seen = |id: &str, payload: &str| {
-            SeenEvent::from_event(id, payload.as_bytes()).map(|seen| (seen.turn_id, seen.phase))
-        };
-        let end = |outcome| {
-            format!(
-                r#"{{"session_id":"s1","turn_id":"j7","jobs":["j7"],"outcome":"{outcome}","reason":null,"replies":1,"attempts":1,"at":"2026-01-01T00:00:00.000Z"}}"#
-            )
-        };
-        assert_eq!(seen("s1/j7/ended", &end("answered")), Some(("j7".into(), TurnPhase::Answered)));
-        assert_eq!(seen("s1/j7/ended", &end("cancelled")), None, "an apology is no answer");
-        assert_eq!(seen("s1/j7/status/0", "{}"), Some(("j7".into(), TurnPhase::Begun)));
-        for other in ["s1/j7/greet", "s1/j7/0/respond", "s1/j7/status/1", "s1/j7/step/0/decide", "s1"] {
-            assert_eq!(seen(other, "{}"), None, "{other}");
+    fn replies_and_first_statuses_are_seen() {
+        let mark = |id: &str| SeenEvent::from_id(id).map(|seen| (seen.turn_id, seen.mark));
+        assert_eq!(mark("s1/j7/0/respond"), Some(("j7".into(), TurnEvent::Answered)));
+        assert_eq!(mark("s1/t1-2/timer"), Some(("t1-2".into(), TurnEvent::Answered)));
+        assert_eq!(mark("s1/j7/status/0"), Some(("j7".into(), TurnEvent::Begun)));
+        for other in ["s1/j7/greet", "s1/j7/status/1", "s1/j7/step/0/decide", "s1"] {
+            assert_eq!(mark(other), None, "{other}");
         }
     }
 }

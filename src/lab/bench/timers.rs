@@ -3,7 +3,7 @@
 use super::agent::agent;
 use super::figures::Latencies;
 use super::options::TimersOptions;
-use super::replies::TurnPhase;
+use super::replies::TurnEvent;
 use super::report::{Column, Report, Row, mib, rounded};
 use super::stored::{Stored, TURN};
 use super::test_cluster::{TestCluster, TestNamespace};
@@ -243,13 +243,15 @@ impl Volley {
         let end = self.begins + Duration::from_secs_f64(total as f64 / self.rate as f64) + LATE_TIMER_TIMEOUT;
         while !waiting.is_empty() {
             tokio::select! {
-                Some(seen) = seen.recv() => if seen.phase == TurnPhase::Answered {
+                Some(seen) = seen.recv() => if seen.mark == TurnEvent::Answered {
                     waiting.remove(&seen.turn_id);
                 },
                 () = tokio::time::sleep_until(end.into()) => break,
             }
             progress.tick(&format!("{} of {total} fired", total - waiting.len()));
         }
+        // A reply arrives before its turn is committed.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let mut fired = Fired { late: Latencies::new()?, early: 0, unfired: 0 };
         let turn = |number: usize| {
             let store = Arc::clone(&namespace.store);

@@ -24,7 +24,7 @@ pub(super) struct RunEvidence {
     pub(super) replies: Vec<Reply>,
     /// Status events in stream order.
     pub(super) statuses: Vec<SeenStatus>,
-    /// Ends of turns in stream order.
+    /// Ends of turns that are events of their own, in stream order.
     pub(super) ends: Vec<TurnEvent>,
     /// Dead letters.
     pub(super) letters: Vec<Letter>,

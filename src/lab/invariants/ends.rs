@@ -2,7 +2,7 @@
 
 use super::evidence::Lane;
 use std::collections::BTreeSet;
-use types::event::{Event, TurnEvent};
+use types::event::{Event, TurnEnd};
 use types::session::Kind;
 use types::turn::TurnRecord;
 
@@ -17,13 +17,13 @@ pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
 fn of_turn(lane: &Lane, turn: &TurnRecord, outlived: bool) -> Vec<String> {
     let id = &turn.turn_id;
     let mut found = Vec::new();
-    let ends: Vec<&TurnEvent> = lane.ends().filter(|end| end.turn_id == *id).collect();
+    let ends: Vec<&TurnEnd> = lane.ends().filter(|(turn_id, _)| turn_id == id).map(|(_, end)| end).collect();
     let Some(end) = ends.first() else { return vec![format!("turn {id} has published no end")] };
     // A paused worker may repeat its publication. Readers drop the repeat by its id.
     if ends.len() > 1 && !outlived {
         found.push(format!("turn {id} has published {} ends", ends.len()));
     }
-    if (end.outcome, &end.reason, end.attempts) != (turn.outcome, &turn.reason, turn.attempts) {
+    if (end.outcome, end.attempts) != (turn.outcome, turn.attempts) {
         found.push(format!("turn {id} is recorded as {:?}, but its end is {end:?}", turn.outcome));
     }
     let unnamed = lane.handled.iter().filter(|job| lane.turn_of(job) == Some(id) && !end.jobs.contains(job));
@@ -35,7 +35,7 @@ fn of_turn(lane: &Lane, turn: &TurnRecord, outlived: bool) -> Vec<String> {
     if published < counted || (published > counted && !outlived) {
         found.push(format!("turn {id} has published {published} replies, but its end counts {counted}"));
     }
-    let rest = lane.events.iter().skip_while(|event| !matches!(event, Event::Turn(end) if end.turn_id == *id));
+    let rest = lane.events.iter().skip_while(|event| event.end().is_none_or(|(turn_id, _)| turn_id != id));
     let late = rest.filter(|event| matches!(event, Event::Reply(reply) if reply.turn_id == *id)).count();
     if late > 0 && !outlived {
         found.push(format!("turn {id} has published {late} replies after its end"));

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use storage::queue::{From, Message, Queue};
 use storage::store::Store;
-use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEvent};
+use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEnd};
 use types::job::Job;
 use types::run::{RunQuery, RunRecord};
 use types::session::{RECENT_JOBS, Session};
@@ -167,8 +167,9 @@ impl Lane {
         self.said().filter(|reply| reply.kind != ReplyKind::Chunk)
     }
 
-    pub(super) fn ends(&self) -> impl Iterator<Item = &TurnEvent> {
-        self.events.iter().filter_map(|event| if let Event::Turn(end) = event { Some(end) } else { None })
+    /// The ends of turns, each with the turn's id.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (&str, &TurnEnd)> {
+        self.events.iter().filter_map(Event::end)
     }
 
     pub(super) fn statuses(&self) -> impl Iterator<Item = &StatusEvent> {

@@ -63,7 +63,9 @@ impl SseEvents {
         let mut events = Vec::new();
         loop {
             let event = self.next().await.expect("the stream must not end");
-            let last = event.event.as_deref() == Some("turn") && data(&event)["turn_id"] == turn_id;
+            let last = event.event.as_deref() != Some("reply")
+                && data(&event)["turn_id"] == turn_id
+                && data(&event)["turn"].is_object();
             events.push(event);
             if last {
                 return events;

@@ -403,5 +403,5 @@ async fn what_is_published_fits_its_description() {
         assert!(problems.is_empty(), "{name}: {problems:?}\n{data:#}");
         kinds.insert(name);
     }
-    assert_eq!(kinds.len(), 5, "{kinds:?}");
+    assert_eq!(kinds.len(), 4, "{kinds:?}");
 }

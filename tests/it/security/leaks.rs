@@ -184,7 +184,8 @@ impl Dev {
         let (mut events, mut text) = (answer.bytes_stream(), String::new());
         let ended = |text: &str| {
             let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-            data.filter_map(|data| serde_json::from_str::<Value>(data).ok()).any(|event| event["jobs"][0] == job)
+            data.filter_map(|data| serde_json::from_str::<Value>(data).ok())
+                .any(|event| event["turn"]["jobs"][0] == job)
         };
         while !ended(&text) {
             let more = tokio::time::timeout(DEADLINE, events.next()).await.expect("the turn ends").unwrap().unwrap();

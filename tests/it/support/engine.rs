@@ -208,7 +208,7 @@ impl Engine {
         let Ok(mut events) = self.queue.events(session_id, From::After(0)).await else { return false };
         while let Some(Ok(event)) = events.next().await {
             let event = Event::decode(event.event_type, &event.payload);
-            if matches!(event, Ok(Event::Turn(end)) if end.turn_id == turn_id) {
+            if event.is_ok_and(|event| event.end().is_some_and(|(ended, _)| ended == turn_id)) {
                 return true;
             }
         }

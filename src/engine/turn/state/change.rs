@@ -5,14 +5,14 @@ use crate::execution::TurnError;
 use base::telemetry::TraceContext;
 use storage::queue::QueueError;
 use storage::store::records::{Change, TimerChange};
-use types::event::{EventType, TurnEvent};
+use types::event::{EventType, StatusEvent, TurnEnd, TurnEvent};
 use types::session::{Status, history};
 use types::timestamp::Timestamp;
 use types::turn::{Outcome, TurnRecord};
 
 impl Turn<'_> {
-    /// Builds the change that the commit writes. Events that are not published yet become its outbox, and the event
-    /// that the turn has ended is the last of them.
+    /// Builds the change that the commit writes. Events that are not published yet become its outbox, and the
+    /// last of them has the end of the turn.
     pub(in crate::turn) fn finish(
         mut self: Box<Self>,
         outcome: Outcome,
@@ -73,19 +73,18 @@ impl Turn<'_> {
         })
     }
 
-    /// Queues the event that the turn has ended.
+    /// Adds the end of the turn to its last status if no event follows it. Otherwise the end is an event of its own.
     fn publish_end(&mut self, outcome: Outcome, jobs: Vec<String>, at: Timestamp) {
-        let event = TurnEvent {
-            session_id: self.session.session_id.clone(),
-            turn_id: self.id.id.clone(),
-            jobs,
-            outcome,
-            reason: self.reason.clone(),
-            replies: self.replies,
-            attempts: self.attempt,
-            at,
-        };
-        self.publish(EventType::Turn, TurnEvent::KEY, &event);
+        let end = TurnEnd { jobs, outcome, replies: self.replies, attempts: self.attempt };
+        let last = self.outbox.last_mut().filter(|last| last.event_type == EventType::Status);
+        let status = last.and_then(|last| Some((serde_json::from_slice::<StatusEvent>(&last.payload).ok()?, last)));
+        if let Some((status, last)) = status {
+            // Plain data with text keys always serialises.
+            last.payload = serde_json::to_vec(&StatusEvent { turn: Some(end), ..status }).unwrap_or_default().into();
+            return;
+        }
+        let (session_id, turn_id) = (self.session.session_id.clone(), self.id.id.clone());
+        self.publish(EventType::Turn, TurnEvent::KEY, &TurnEvent { session_id, turn_id, turn: end, at });
     }
 
     /// Fails if an event is too large for the queue. The outbox of a committed turn must be publishable.

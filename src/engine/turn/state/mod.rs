@@ -175,6 +175,7 @@ impl<'a> Turn<'a> {
             previous: from,
             reason: self.reason.clone().filter(|_| to == Status::Cancelled),
             at,
+            turn: None,
         };
         debug!(%from, %to, "status");
         let key = format!("status/{}", self.statuses.len());

@@ -1,6 +1,6 @@
 //! The floor on NATS and MongoDB: the commands of a worker, issued with the bare drivers.
 
-use super::{OUTPUT, event_type, last_announcement, last_events, last_step, steps, think};
+use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, think};
 use crate::bench::agent::AGENT;
 use crate::bench::workers::MemberProfile;
 use anyhow::Context;
@@ -199,7 +199,7 @@ impl Baseline {
         key: String,
         payload: &'static str,
     ) -> anyhow::Result<jetstream::context::PublishAckFuture> {
-        let kind = event_type(payload).as_str();
+        let kind = kind(payload);
         let subject = format!("{}.out.bench.{session_id}.{kind}", self.namespace);
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", format!("{session_id}/{turn_id}/{key}").as_str());
@@ -210,6 +210,10 @@ impl Baseline {
 async fn acked(publishing: jetstream::context::PublishAckFuture) -> anyhow::Result<()> {
     publishing.await?;
     Ok(())
+}
+
+fn kind(payload: &str) -> &'static str {
+    if payload == REPLY { "reply" } else { "status" }
 }
 
 /// Runs a bulk command on one collection.
@@ -312,7 +316,7 @@ fn left_session(item: &Item) -> StoreResult<RawDocumentBuf> {
     let entry = |role: &str| rawdoc! {"role": role, "text": OUTPUT, "at": now(), "turn_id": turn_id, "metadata": {}};
     let event = |(key, payload): &(String, &'static str)| {
         let msg_id = format!("{session_id}/{turn_id}/{key}");
-        rawdoc! {"channel": "bench", "session_id": session_id, "type": event_type(payload).as_str(), "msg_id": msg_id, "payload": *payload}
+        rawdoc! {"channel": "bench", "session_id": session_id, "type": kind(payload), "msg_id": msg_id, "payload": *payload}
     };
     let outbox: RawArrayBuf = item.outbox.iter().map(event).collect();
     let mut set = rawdoc! {

@@ -1,6 +1,6 @@
 //! The floor on the embedded file: the same queue as the engine's, and plain table writes instead of the store.
 
-use super::{OUTPUT, REPLY, STATUS, event_type, last_announcement, last_events, last_step, steps, think};
+use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, steps, think};
 use crate::bench::workers::MemberProfile;
 use anyhow::Context;
 use base::clock;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use storage::queue::{Delivery, Queue};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
-use types::event::OutEvent;
+use types::event::{EventType, OutEvent};
 
 /// Deliveries requested with one pull.
 const PULL_BATCH: usize = 512;
@@ -63,7 +63,7 @@ async fn turn(
     let event = |key: String, payload: &'static str| OutEvent {
         channel: "bench".to_owned(),
         session_id: session.clone(),
-        event_type: event_type(payload),
+        event_type: if payload == REPLY { EventType::Reply } else { EventType::Status },
         msg_id: Some(format!("{session}/{job}/{key}")),
         payload: payload.into(),
     };

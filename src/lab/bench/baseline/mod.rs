@@ -21,14 +21,11 @@ pub(super) use cluster::run as cluster;
 pub(super) use embedded::run as embedded;
 
 use super::workers::MemberProfile;
-use types::event::{EventType, TurnEvent};
 
 /// Payload of a status event, as the engine publishes it.
 const STATUS: &str = r#"{"session_id":"s100","turn_id":"j10000","status":"processing","previous":"ready","reason":null,"at":"2026-01-01T00:00:00.000Z"}"#;
 /// Payload of a reply.
 const REPLY: &str = r#"{"reply_id":"s100/j10000/0/respond","session_id":"s100","agent_id":"bench","user_id":"u100","channel":"bench","turn_id":"j10000","kind":"response","text":"收到：我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？ 我们的营业时间是周一至周五 9:00–18:00。","seq":0,"at":"2026-01-01T00:00:00.000Z","metadata":{}}"#;
-/// Payload of the event that ends the turn.
-const TURN: &str = r#"{"session_id":"s100","turn_id":"j10000","jobs":["j10000"],"outcome":"answered","reason":null,"replies":1,"attempts":1,"at":"2026-01-01T00:00:00.000Z"}"#;
 /// Output of a model step.
 const OUTPUT: &str = r#"{"action":null,"next_status":"typing","reasoning":"offline rule 1","response":"收到：我想了解一下新款车型的价格和现车情况，另外贷款怎么办理？ 我们的营业时间是周一至周五 9:00–18:00。"}"#;
 
@@ -57,7 +54,6 @@ fn last_events(profile: &MemberProfile) -> Vec<(String, &'static str)> {
         ("status/1".to_owned(), STATUS),
         (format!("{actions}/respond"), REPLY),
         ("status/2".to_owned(), STATUS),
-        (TurnEvent::KEY.to_owned(), TURN),
     ];
     announced.into_iter().chain(at_the_end).collect()
 }
@@ -65,15 +61,6 @@ fn last_events(profile: &MemberProfile) -> Vec<(String, &'static str)> {
 /// The event that announces the last step.
 fn last_announcement(actions: usize) -> (String, &'static str) {
     (format!("event/{}", last_step(actions)), STATUS)
-}
-
-/// The type of the event with this payload.
-fn event_type(payload: &str) -> EventType {
-    match payload {
-        REPLY => EventType::Reply,
-        TURN => EventType::Turn,
-        _ => EventType::Status,
-    }
 }
 
 /// Sleeps for the model's latency if `step` is a decision.

@@ -149,7 +149,7 @@ impl World {
         for (number, status) in statuses.iter().enumerate() {
             let (session_id, turn_id) = (self.id(), turn_id.to_owned());
             let id = format!("{session_id}/{turn_id}/status/{number}");
-            let event = StatusEvent { session_id, turn_id, status: *status, previous, reason: None, at };
+            let event = StatusEvent { session_id, turn_id, status: *status, previous, reason: None, at, turn: None };
             self.evidence.statuses.push(SeenStatus { id, event });
             previous = *status;
         }
