@@ -10,7 +10,7 @@ use types::budget::Limits;
 use types::timestamp::Timestamp;
 
 /// An agent in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AgentSummary {
     /// The agent's id.
     pub agent_id: String,

@@ -28,7 +28,7 @@ const PAGE_SIZE: usize = 1_000;
 const REPLAY_MARK: &str = "-replay-";
 
 /// A dead letter in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetterSummary {
     /// The number of the letter.
     pub seq: u64,
@@ -47,7 +47,7 @@ pub struct DeadLetterSummary {
 }
 
 /// A dead letter with its payload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetterDetails {
     /// All fields of the listing.
     #[serde(flatten)]
@@ -63,7 +63,7 @@ pub struct DeadLetterDetails {
 }
 
 /// A replayed dead letter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ReplayedLetter {
     /// The number of the letter, which is removed.
     pub seq: u64,

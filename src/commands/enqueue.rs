@@ -9,7 +9,7 @@ use types::job::{Job, JobBody};
 use uuid::Uuid;
 
 /// A job that the queue has stored.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Accepted {
     /// The id of the job, which is also the id of its turn.
     pub job_id: String,

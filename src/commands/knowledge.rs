@@ -15,10 +15,10 @@ const DEFAULT_HITS: usize = 4;
 const MAX_HITS: usize = 50;
 
 /// A text to be stored as a knowledge source.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NewText {
     /// The text, at most 1 MiB. It is Markdown when the source's name ends in `.md` or `.markdown`, else plain text.
-    #[schema(min_length = 1)]
+    #[schemars(length(min = 1))]
     pub text: String,
     /// The origin of the source; `added` by default. A source with the origin `agent_file` is removed when the agent's
     /// file is applied and no longer names it.
@@ -27,7 +27,7 @@ pub struct NewText {
 }
 
 /// A stored source.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StoredSource {
     /// The source without its text.
     pub source: SourceEntry,
@@ -36,7 +36,7 @@ pub struct StoredSource {
 }
 
 /// A removed source.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RemovedSource {
     /// The agent that had the source.
     pub agent_id: String,

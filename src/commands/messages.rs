@@ -13,35 +13,34 @@ use types::job::{Attachment, Job, JobBody, UserMessage};
 use types::timestamp::Timestamp;
 
 /// A user's message to be posted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NewMessage {
     /// The session. An unknown session starts with this message.
-    #[schema(value_type = Id)]
+    #[schemars(with = "Id")]
     pub session_id: String,
     /// The agent. Required with the first message of a session, optional afterwards.
-    #[schema(value_type = Option<Id>)]
+    #[schemars(with = "Option<Id>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
     /// The user's text. It may be empty only with attachments.
     #[serde(default)]
     pub text: String,
     /// The id for deduplication: two messages with the same id become one turn. A random id by default.
-    #[schema(value_type = Option<DottedId>)]
+    #[schemars(with = "Option<DottedId>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// The id that the channel gives the user.
-    #[schema(value_type = Option<DottedId>)]
+    #[schemars(with = "Option<DottedId>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// The name of the channel.
-    #[schema(value_type = Option<Id>)]
+    #[schemars(with = "Option<Id>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
     /// When the user wrote the message; the current time by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// Free-form data of the channel.
-    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Pictures and files.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use storage::store::Store;
 
 /// A stage of a workflow that names its own models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StageModels {
     /// The id of the workflow.
     pub workflow_id: String,
@@ -21,7 +21,7 @@ pub struct StageModels {
 }
 
 /// Agents, models and stages. Keys and addresses are not included.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ModelList {
     /// All applied agents, by id, followed by the task agents that are compiled into the program.
     pub agents: Vec<AgentSummary>,

@@ -56,7 +56,7 @@ pub async fn command(
 }
 
 /// A human's reply that was put on the lane.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PostedReply {
     /// The id of the reply.
     pub reply_id: String,

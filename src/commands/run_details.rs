@@ -13,7 +13,7 @@ use types::run_outcome::{RunFailure, RunUsage};
 use types::timestamp::Timestamp;
 
 /// A run in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunSummary {
     /// The id of the run.
     pub run_id: String,
@@ -55,7 +55,7 @@ impl From<RunRecord> for RunSummary {
 }
 
 /// A run with its timeline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunDetails {
     /// The record of the run.
     #[serde(flatten)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
 use tracing::warn;
-use types::ids::{self, DottedId, Id};
+use types::ids;
 use types::job::{Command, Job, JobBody};
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
@@ -24,33 +24,27 @@ use types::session::Kind;
 const DEFAULT_CHANNEL: &str = "default";
 
 /// A run to be started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewRun {
     /// The workflow to run. With `from_run` it may be omitted: the workflow is that of the repeated run.
-    #[schema(value_type = Id)]
     #[serde(default)]
     pub workflow_id: String,
     /// The query for the workflow. With `from_run` it is ignored: the query is that of the repeated run.
     #[serde(default)]
     pub query: String,
     /// The chat session whose conversation the run can read, and to which its events are published.
-    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// The user that the run is for.
-    #[schema(value_type = Option<DottedId>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// The channel to which the run's events are published.
-    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
     /// The id for deduplication: two requests with the same id start one run. A random id by default.
-    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
     /// The run to repeat. The results of its stages before `from_stage` are reused.
-    #[schema(value_type = Option<Id>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_run: Option<String>,
     /// The stage from which `from_run` is repeated, such as `plan` or `outer_loop[2]/parallel_result`. Without it, all
@@ -67,7 +61,7 @@ impl NewRun {
 }
 
 /// A run that was started, cancelled or resumed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StartedRun {
     /// The id of the run.
     pub run_id: String,

@@ -14,7 +14,7 @@ const MAX_LIMIT: usize = 1_000;
 const DEFAULT_LIMIT: usize = 50;
 
 /// A session in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SessionSummary {
     /// The id of the session.
     pub session_id: String,
@@ -68,7 +68,7 @@ pub fn public_view(session: Session) -> Session {
 }
 
 /// A session, and whether jobs wait in its lane.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SessionDetails {
     /// The session document, without internal fields.
     #[serde(flatten)]
@@ -89,7 +89,7 @@ pub async fn has_jobs(queue: &dyn Queue, session: &Session) -> queue::Result<boo
 }
 
 /// A turn with its steps.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TurnDetails {
     /// The record of the turn.
     #[serde(flatten)]

@@ -12,7 +12,7 @@ use types::timer::Timer;
 const FOREVER: Duration = Duration::from_secs(200 * 365 * 86_400);
 
 /// A pending timer and its session.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PendingTimer {
     /// The session that the timer belongs to.
     pub session_id: String,

@@ -14,7 +14,7 @@ use types::ids;
 use types::timestamp::Timestamp;
 
 /// The origin of a workflow definition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The definition was registered in the store.
@@ -34,7 +34,7 @@ impl Source {
 }
 
 /// A workflow in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WorkflowSummary {
     /// The id of the workflow.
     pub workflow_id: String,
@@ -94,7 +94,7 @@ pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<Wor
 }
 
 /// The result of registering a workflow.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Registered {
     /// The id of the workflow.
     pub workflow_id: String,

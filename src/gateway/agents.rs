@@ -1,6 +1,7 @@
 //! Agents: list, show and apply.
 
 use super::input::{Body, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject, models};
 use axum::Json;
 use axum::extract::State;
@@ -12,16 +13,16 @@ use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::document::Finding;
 use serde::Serialize;
 use serde_json::Value;
-use types::ids::{self, Id};
+use types::ids;
 
 /// The applied agents.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct AgentList {
     agents: Vec<AgentSummary>,
 }
 
 /// The result of applying an agent.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Applied {
     /// Id of the agent.
     agent_id: String,
@@ -33,19 +34,20 @@ pub(super) struct Applied {
     warnings: Vec<Finding>,
 }
 
-/// Lists all agents, ordered by id.
-#[utoipa::path(get, path = "/api/v1/agents", operation_id = "list_agents", tag = "agents",
-    responses((status = 200, description = "The agents", body = AgentList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/agents", "agents", "list_agents")
+    .summary("Lists all agents, ordered by id.")
+    .ok::<AgentList>("The agents");
+
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
     let agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
     Ok(Json(AgentList { agents }))
 }
 
-/// Shows an agent's configuration as applied.
-///
-/// Secrets stay `${NAME}`.
-#[utoipa::path(get, path = "/api/v1/agents/{agent_id}", operation_id = "show_agent", tag = "agents", params(("agent_id" = Id, Path)),
-    responses((status = 200, description = "The agent", body = StoredAgent)))]
+pub(super) const SHOW: Operation = Operation::get("/api/v1/agents/{agent_id}", "agents", "show_agent")
+    .summary("Shows an agent's configuration as applied.")
+    .details("Secrets stay `${NAME}`.")
+    .ok::<StoredAgent>("The agent");
+
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,
@@ -55,12 +57,12 @@ pub(super) async fn show(
     Ok(Json(agent.to_stored()))
 }
 
-/// Applies an agent: checks and stores it.
-///
-/// The body is an agent file as JSON. Every turn that starts after the response uses it.
-#[utoipa::path(put, path = "/api/v1/agents/{agent_id}", operation_id = "apply_agent", tag = "agents", params(("agent_id" = Id, Path)),
-    request_body(content = HashMap<String, Value>, description = "An agent file as JSON, see docs/agents.md"),
-    responses((status = 200, description = "The agent is stored", body = Applied)))]
+pub(super) const APPLY: Operation = Operation::put("/api/v1/agents/{agent_id}", "agents", "apply_agent")
+    .summary("Applies an agent: checks and stores it.")
+    .details("The body is an agent file as JSON. Every turn that starts after the response uses it.")
+    .file_body("An agent file as JSON, see docs/agents.md")
+    .ok::<Applied>("The agent is stored");
+
 pub(super) async fn apply(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,

@@ -1,6 +1,7 @@
 //! Commands to a session, and a human's replies while the session is `transferred`.
 
 use super::input::{Body, OptionalBody, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -8,11 +9,10 @@ use axum::http::StatusCode;
 use commands::enqueue::Accepted;
 use commands::operator::{self, PostedReply};
 use serde::Deserialize;
-use types::ids::Id;
 use types::job::Command;
 
 /// Details of a command to a session. All fields are optional.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct CommandDetails {
     /// Name of the timers to cancel; all timers by default. Other commands ignore it.
     #[serde(default)]
@@ -26,10 +26,10 @@ pub(super) struct CommandDetails {
 }
 
 /// A human's reply to the user.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct HumanReply {
     /// The text that the user reads. Not blank.
-    #[schema(min_length = 1, pattern = r"\S")]
+    #[schemars(length(min = 1), regex(pattern = r"\S"))]
     text: String,
     /// Who writes it.
     #[serde(default)]
@@ -38,12 +38,20 @@ pub(super) struct HumanReply {
 
 type Answer = Result<(StatusCode, Json<Accepted>), Reject>;
 
-/// Cancels the session's current work.
-///
-/// The running turn ends immediately, as does every turn before the command in the lane. The session becomes
-/// `cancelled`; its timers are cancelled, a handoff ends, and the session leaves a waiting flow.
-#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/cancel", operation_id = "cancel_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+/// The description of a command.
+const fn command(path: &'static str, id: &'static str) -> Operation {
+    Operation::post(path, "sessions", id)
+        .optional_body::<CommandDetails>()
+        .accepted::<Accepted>("The queue has stored the command")
+}
+
+pub(super) const CANCEL: Operation = command("/api/v1/sessions/{session_id}/cancel", "cancel_session")
+    .summary("Cancels the session's current work.")
+    .details(
+        "The running turn ends immediately, as does every turn before the command in the lane. The session becomes \
+         `cancelled`; its timers are cancelled, a handoff ends, and the session leaves a waiting flow.",
+    );
+
 pub(super) async fn cancel(
     state: State<GatewayState>,
     id: Params<String>,
@@ -52,11 +60,10 @@ pub(super) async fn cancel(
     publish(state, id, order, Command::Cancel).await
 }
 
-/// Releases a conversation from a human, or from a flow that waits for an answer.
-///
-/// The session becomes `ready`, and the agent handles the user's next message.
-#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/release", operation_id = "release_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) const RELEASE: Operation = command("/api/v1/sessions/{session_id}/release", "release_session")
+    .summary("Releases a conversation from a human, or from a flow that waits for an answer.")
+    .details("The session becomes `ready`, and the agent handles the user's next message.");
+
 pub(super) async fn release(
     state: State<GatewayState>,
     id: Params<String>,
@@ -65,12 +72,12 @@ pub(super) async fn release(
     publish(state, id, order, Command::Release).await
 }
 
-/// Closes the conversation.
-///
-/// Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message opens the
-/// conversation again.
-#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/close", operation_id = "close_session", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) const CLOSE: Operation =
+    command("/api/v1/sessions/{session_id}/close", "close_session").summary("Closes the conversation.").details(
+        "Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message \
+         opens the conversation again.",
+    );
+
 pub(super) async fn close(
     state: State<GatewayState>,
     id: Params<String>,
@@ -79,9 +86,9 @@ pub(super) async fn close(
     publish(state, id, order, Command::Close).await
 }
 
-/// Cancels pending timers: those with the given `name`, or all.
-#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/timers/cancel", operation_id = "cancel_timers", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body(content = Option<CommandDetails>), responses((status = 202, description = "The queue has stored the command", body = Accepted)))]
+pub(super) const CANCEL_TIMERS: Operation = command("/api/v1/sessions/{session_id}/timers/cancel", "cancel_timers")
+    .summary("Cancels pending timers: those with the given `name`, or all.");
+
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
     id: Params<String>,
@@ -104,11 +111,12 @@ async fn publish(
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Sends a human's reply to the user while the session is `transferred`.
-///
-/// Sessions in another status get 409 `not_transferred`.
-#[utoipa::path(post, path = "/api/v1/sessions/{session_id}/reply", operation_id = "reply_to_user", tag = "sessions", params(("session_id" = Id, Path)),
-    request_body = HumanReply, responses((status = 202, description = "The queue has stored the reply", body = PostedReply)))]
+pub(super) const REPLY: Operation = Operation::post("/api/v1/sessions/{session_id}/reply", "sessions", "reply_to_user")
+    .summary("Sends a human's reply to the user while the session is `transferred`.")
+    .details("Sessions in another status get 409 `not_transferred`.")
+    .body::<HumanReply>()
+    .accepted::<PostedReply>("The queue has stored the reply");
+
 pub(super) async fn reply(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

@@ -5,6 +5,7 @@
 //! for each replay of one dead letter: replaying it twice is one turn.
 
 use super::input::{Filter, Params};
+use super::operation::Operation;
 use super::sessions::LimitParam;
 use super::{GatewayState, Reject};
 use axum::Json;
@@ -15,16 +16,17 @@ use commands::sessions::bounded;
 use serde::Serialize;
 
 /// Dead letters, newest first.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct DeadLetterList {
     letters: Vec<DeadLetterSummary>,
 }
 
-/// Lists dead letters, newest first.
-///
-/// A dead letter is a job that the engine does not try again by itself.
-#[utoipa::path(get, path = "/api/v1/dead", operation_id = "list_letters", tag = "operation", params(LimitParam),
-    responses((status = 200, description = "The dead letters", body = DeadLetterList)))]
+pub(super) const GET_ALL: Operation = Operation::get("/api/v1/dead", "operation", "list_letters")
+    .summary("Lists dead letters, newest first.")
+    .details("A dead letter is a job that the engine does not try again by itself.")
+    .query::<LimitParam>()
+    .ok::<DeadLetterList>("The dead letters");
+
 pub(super) async fn get_all(
     State(state): State<GatewayState>,
     Filter(many): Filter<LimitParam>,
@@ -33,9 +35,10 @@ pub(super) async fn get_all(
     Ok(Json(DeadLetterList { letters }))
 }
 
-/// Shows a dead letter with its payload, by number or job id.
-#[utoipa::path(get, path = "/api/v1/dead/{which}", operation_id = "show_letter", tag = "operation", params(("which" = String, Path)),
-    responses((status = 200, description = "The dead letter", body = DeadLetterDetails)))]
+pub(super) const GET_ONE: Operation = Operation::get("/api/v1/dead/{which}", "operation", "show_letter")
+    .summary("Shows a dead letter with its payload, by number or job id.")
+    .ok::<DeadLetterDetails>("The dead letter");
+
 pub(super) async fn get_one(
     State(state): State<GatewayState>,
     Params(which): Params<String>,
@@ -43,11 +46,11 @@ pub(super) async fn get_one(
     Ok(Json(DeadLetterDetails::from(&find(state.queue.as_ref(), &which).await?)))
 }
 
-/// Puts a dead letter's job back on its lane, and removes the dead letter.
-///
-/// The job gets a new `job_id`.
-#[utoipa::path(post, path = "/api/v1/dead/{which}/replay", operation_id = "replay_letter", tag = "operation", params(("which" = String, Path)),
-    responses((status = 202, description = "The queue has stored the job", body = ReplayedLetter)))]
+pub(super) const POST_REPLAY: Operation = Operation::post("/api/v1/dead/{which}/replay", "operation", "replay_letter")
+    .summary("Puts a dead letter's job back on its lane, and removes the dead letter.")
+    .details("The job gets a new `job_id`.")
+    .accepted::<ReplayedLetter>("The queue has stored the job");
+
 pub(super) async fn post_replay(
     State(state): State<GatewayState>,
     Params(which): Params<String>,

@@ -1,20 +1,22 @@
 //! The doctor's checks, from the view of this process.
 
 use super::GatewayState;
+use super::operation::Operation;
 use axum::Json;
 use axum::extract::State;
 use commands::doctor::{self, Finding};
 use serde::Serialize;
 
 /// The results of all checks.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Findings {
     findings: Vec<Finding>,
 }
 
-/// Checks this deployment and reports problems with their remedies.
-#[utoipa::path(get, path = "/api/v1/doctor", operation_id = "doctor", tag = "operation",
-    responses((status = 200, description = "The results of the checks", body = Findings)))]
+pub(super) const EXAMINE: Operation = Operation::get("/api/v1/doctor", "operation", "doctor")
+    .summary("Checks this deployment and reports problems with their remedies.")
+    .ok::<Findings>("The results of the checks");
+
 pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let mut findings = doctor::files(&state.settings);

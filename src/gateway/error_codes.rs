@@ -1,14 +1,11 @@
 //! The codes of error responses, in the groups that endpoints share. `routes` names the groups of each endpoint, and
 //! `openapi` describes them. `docs/contract/http.md` has the cause of each code.
 
-use super::reject::{ErrorResponse, Reject};
+use super::operation::present;
+use super::reject::Reject;
 use axum::http::StatusCode;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
-use utoipa::openapi::example::ExampleBuilder;
-use utoipa::openapi::header::{Header, HeaderBuilder};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::{ContentBuilder, Ref, Response, ResponseBuilder, Responses};
 
 /// A kind of error with its status, and an example of its texts.
 pub(super) struct ErrorCode {
@@ -179,35 +176,29 @@ pub(super) const RESTART: Codes = codes! {
         "steps are kept for `retention.turns`; start a new run";
 };
 
-/// Describes the error responses with these codes: one for each status, with an example of each code.
-pub(super) fn responses<'c>(codes: impl IntoIterator<Item = &'c ErrorCode>) -> Responses {
-    let mut by_status: BTreeMap<u16, BTreeMap<&str, &ErrorCode>> = BTreeMap::new();
+/// Describes the error responses with these codes: one for each status, with an example of each code. `schema` is that
+/// of their body.
+pub(super) fn responses<'c>(codes: impl IntoIterator<Item = &'c ErrorCode>, schema: &Value) -> Map<String, Value> {
+    let mut by_status: BTreeMap<StatusCode, BTreeMap<&str, &ErrorCode>> = BTreeMap::new();
     for error in codes {
-        by_status.entry(error.status.as_u16()).or_default().entry(error.code).or_insert(error);
+        by_status.entry(error.status).or_default().entry(error.code).or_insert(error);
     }
-    by_status.into_iter().map(|(status, errors)| (status.to_string(), response(&errors))).collect()
+    let described =
+        by_status.into_iter().map(|(status, errors)| (status.as_str().to_owned(), response(status, &errors, schema)));
+    described.collect()
 }
 
-fn response(errors: &BTreeMap<&str, &ErrorCode>) -> Response {
-    let status = errors.values().next().map(|error| error.status).unwrap_or_default();
+fn response(status: StatusCode, errors: &BTreeMap<&str, &ErrorCode>, schema: &Value) -> Value {
     let codes: Vec<String> = errors.keys().map(|code| format!("`{code}`")).collect();
-    let examples = errors.values().map(|error| {
+    let example = |error: &ErrorCode| {
         let body = Reject::new(error.status, error.code, error.message, error.hint).body();
-        (error.code, ExampleBuilder::new().value(serde_json::to_value(body).ok()))
-    });
-    let schema = Ref::from_schema_name(ErrorResponse::name());
-    let content = ContentBuilder::new().schema(Some(schema)).examples_from_iter(examples);
-    let described = ResponseBuilder::new()
-        .description(format!("{}: {}", status.canonical_reason().unwrap_or_default(), codes.join(", ")))
-        .content("application/json", content.build());
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE => described.header("Retry-After", retry_after()).build(),
-        _ => described.build(),
-    }
-}
-
-/// The header that says when to send the same request again.
-fn retry_after() -> Header {
-    let seconds = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1));
-    HeaderBuilder::new().schema(Some(seconds)).description(Some("Seconds until the next try")).build()
+        (error.code.to_owned(), json!({"value": body}))
+    };
+    let examples: Map<_, _> = errors.values().map(|error| example(error)).collect();
+    let seconds = json!({"schema": {"type": "integer", "minimum": 1}, "description": "Seconds until the next try"});
+    present(json!({
+        "description": format!("{}: {}", status.canonical_reason().unwrap_or_default(), codes.join(", ")),
+        "headers": (status == StatusCode::SERVICE_UNAVAILABLE).then(|| json!({"Retry-After": seconds})),
+        "content": {"application/json": {"schema": schema, "examples": examples}},
+    }))
 }

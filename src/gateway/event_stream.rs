@@ -22,12 +22,10 @@ const MIN_REOPEN_DELAY: Duration = Duration::from_millis(200);
 const MAX_REOPEN_DELAY: Duration = Duration::from_secs(5);
 
 /// The position to resume from, for clients that cannot send headers.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct Position {
     /// Same as the header `Last-Event-ID`. The header wins.
-    #[param(example = "1042")]
-    #[serde(default)]
+    #[schemars(extend("example" = "1042"))]
     pub(super) last_event_id: Option<String>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::event_stream::{self, EventStream, Position};
 use super::input::{Filter, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -10,22 +11,22 @@ use axum::response::sse::Event;
 use commands::messages;
 use futures::StreamExt;
 use storage::queue::{From, StreamEvent};
-use types::ids::Id;
 
-/// Follows a session's events until the client leaves or the gateway stops.
-///
-/// Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, `status`,
-/// `step`, `run` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent`, `RunEvent` or
-/// `TurnEvent`. The last event of a turn has the field `turn`.
-#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/events", operation_id = "follow_events", tag = "messages",
-    params(
-        ("session_id" = Id, Path),
-        Position,
-        ("Last-Event-ID" = Option<String>, Header,
-         description = "The last `id` that the client has seen: the events after it follow. `0`: all stored events. Without it: events from now on."),
-    ),
-    responses((status = 200, description = "Server-sent events; the response does not end by itself", body = String,
-               content_type = "text/event-stream")))]
+pub(super) const FOLLOW: Operation =
+    Operation::get("/api/v1/sessions/{session_id}/events", "messages", "follow_events")
+        .summary("Follows a session's events until the client leaves or the gateway stops.")
+        .details(
+            "Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, \
+             `status`, `step`, `run` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent`, \
+             `RunEvent` or `TurnEvent`. The last event of a turn has the field `turn`.",
+        )
+        .query::<Position>()
+        .last_event_id(
+            "The last `id` that the client has seen: the events after it follow. `0`: all stored events. Without it: \
+             events from now on.",
+        )
+        .event_stream("Server-sent events; the response does not end by itself");
+
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

@@ -2,13 +2,9 @@
 //! `response`, and the `events` of an event stream.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::content::Content;
-use utoipa::openapi::example::{Example, ExampleBuilder};
-use utoipa::openapi::path::Operation;
 
 const TEXT: &str = include_str!("examples.json");
 
@@ -17,18 +13,18 @@ static EXAMPLES: LazyLock<BTreeMap<String, Examples>> =
     LazyLock::new(|| serde_json::from_str(TEXT).unwrap_or_default());
 
 /// The examples of one endpoint.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Examples {
-    request: Option<Value>,
-    response: Option<Value>,
-    events: Vec<ExampleEvent>,
+pub(super) struct Examples {
+    pub(super) request: Option<Value>,
+    pub(super) response: Option<Value>,
+    pub(super) events: Vec<ExampleEvent>,
 }
 
 /// A server-sent event.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExampleEvent {
+pub(super) struct ExampleEvent {
     /// Name of the example.
     name: String,
     id: String,
@@ -43,39 +39,17 @@ impl ExampleEvent {
         let data = self.data.iter().map(|data| format!("data: {data}\n"));
         [format!("id: {}\n", self.id)].into_iter().chain(event).chain(data).chain(["\n".to_owned()]).collect()
     }
-
-    fn described(&self) -> (String, Example) {
-        (self.name.clone(), ExampleBuilder::new().value(Some(self.text().into())).build())
-    }
 }
 
-/// Adds the examples of an operation to its request and to its responses.
-pub(super) fn add(operation: &mut Operation) {
-    let Some(examples) = operation.operation_id.as_deref().and_then(|id| EXAMPLES.get(id)) else { return };
-    if let Some(RefOr::T(body)) = &mut operation.request_body {
-        each(&mut body.content, |_, content| content.example.clone_from(&examples.request));
-    }
-    for response in operation.responses.responses.values_mut() {
-        let RefOr::T(response) = response else { continue };
-        each(&mut response.content, |kind, content| match kind {
-            "text/event-stream" => {
-                let events = examples.events.iter().map(ExampleEvent::described);
-                content.examples = events.map(|(name, example)| (name, example.into())).collect();
-            }
-            _ => content.example.clone_from(&examples.response),
-        });
-    }
+/// The examples of the operation with this id.
+pub(super) fn of(id: &str) -> Examples {
+    EXAMPLES.get(id).cloned().unwrap_or_default()
 }
 
-fn each<'c>(
-    contents: impl IntoIterator<Item = (&'c String, &'c mut RefOr<Content>)>,
-    mut change: impl FnMut(&str, &mut Content),
-) {
-    for (kind, content) in contents {
-        if let RefOr::T(content) = content {
-            change(kind, content);
-        }
-    }
+/// The events as named examples of a stream; `None` without events.
+pub(super) fn blocks(events: &[ExampleEvent]) -> Option<Value> {
+    let blocks: Map<_, _> = events.iter().map(|event| (event.name.clone(), json!({"value": event.text()}))).collect();
+    (!blocks.is_empty()).then_some(Value::Object(blocks))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `/healthz`: the process runs. `/readyz`: the queue and the store respond.
 
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -13,25 +14,26 @@ use tracing::warn;
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The health of the process.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct Condition {
     /// `ok` or `ready`.
-    #[schema(example = "ok")]
+    #[schemars(extend("example" = "ok"))]
     status: &'static str,
 }
 
-/// Reports that the process runs.
-#[utoipa::path(get, path = "/healthz", operation_id = "healthz", tag = "operation",
-    responses((status = 200, description = "The process runs", body = Condition)))]
+pub(super) const ALIVE: Operation = Operation::get("/healthz", "operation", "healthz")
+    .summary("Reports that the process runs.")
+    .ok::<Condition>("The process runs");
+
 pub(super) async fn alive() -> Json<Condition> {
     Json(Condition { status: "ok" })
 }
 
-/// Reports whether the queue and the store respond.
-///
-/// 503 `not_ready` names the part that is unreachable.
-#[utoipa::path(get, path = "/readyz", operation_id = "readyz", tag = "operation",
-    responses((status = 200, description = "The queue and the store respond", body = Condition)))]
+pub(super) const READY: Operation = Operation::get("/readyz", "operation", "readyz")
+    .summary("Reports whether the queue and the store respond.")
+    .details("503 `not_ready` names the part that is unreachable.")
+    .ok::<Condition>("The queue and the store respond");
+
 pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Condition>, Reject> {
     let (queue, store) =
         tokio::join!(is_reachable("queue", state.queue.ping()), is_reachable("store", state.store.ping()));

@@ -1,6 +1,7 @@
 //! Knowledge texts: list, search, store and remove.
 
 use super::input::{Body, Filter, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -11,51 +12,45 @@ use serde::{Deserialize, Serialize};
 use types::ids::Id;
 
 /// The stored texts.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct SourceList {
     sources: Vec<SourceEntry>,
 }
 
 /// The passages that a search found.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct HitList {
     hits: Vec<Hit>,
 }
 
 /// Filter of the listing.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct AgentFilter {
     /// Only texts of this agent.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     agent_id: Option<String>,
 }
 
 /// A search.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct SearchParams {
     /// The agent whose texts are searched.
-    #[param(value_type = Id)]
+    #[schemars(with = "Id")]
     agent_id: String,
     /// The question, in the user's words.
     query: String,
     /// The highest number of passages.
-    #[param(minimum = 1, maximum = 50, default = 4)]
-    #[serde(default)]
+    #[schemars(range(min = 1, max = 50), extend("default" = 4))]
     limit: Option<usize>,
 }
 
 /// When a change takes effect.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct Effect {
     /// `true`: the response waits until the replies of this process use the change. `false`: they use it one to two
     /// seconds later, as those of other processes do in any case. Each refresh indexes all of the agent's texts again:
     /// when you change many texts, refresh only with the last change.
-    #[param(default = true)]
-    #[serde(default)]
+    #[schemars(extend("default" = true))]
     refresh: Option<bool>,
 }
 
@@ -65,9 +60,11 @@ impl Effect {
     }
 }
 
-/// Lists the stored texts, ordered by agent and name.
-#[utoipa::path(get, path = "/api/v1/knowledge", operation_id = "list_knowledge", tag = "agents", params(AgentFilter),
-    responses((status = 200, description = "The texts, without their content", body = SourceList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/knowledge", "agents", "list_knowledge")
+    .summary("Lists the stored texts, ordered by agent and name.")
+    .query::<AgentFilter>()
+    .ok::<SourceList>("The texts, without their content");
+
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(whose): Filter<AgentFilter>,
@@ -75,9 +72,11 @@ pub(super) async fn list(
     Ok(Json(SourceList { sources: sources(state.store.as_ref(), whose.agent_id.as_deref()).await? }))
 }
 
-/// Searches an agent's texts in the same way as a reply does.
-#[utoipa::path(get, path = "/api/v1/knowledge/search", operation_id = "search_knowledge", tag = "agents", params(SearchParams),
-    responses((status = 200, description = "The passages, best first", body = HitList)))]
+pub(super) const FIND: Operation = Operation::get("/api/v1/knowledge/search", "agents", "search_knowledge")
+    .summary("Searches an agent's texts in the same way as a reply does.")
+    .query::<SearchParams>()
+    .ok::<HitList>("The passages, best first");
+
 pub(super) async fn find(
     State(state): State<GatewayState>,
     Filter(asked): Filter<SearchParams>,
@@ -86,13 +85,13 @@ pub(super) async fn find(
     Ok(Json(HitList { hits: search(store, library, &asked.agent_id, &asked.query, asked.limit).await? }))
 }
 
-/// Stores a text under a name; replaces the text of the same name.
-///
-/// The name is percent-encoded in the path: `kb%2Freturns.md`.
-#[utoipa::path(put, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "put_knowledge", tag = "agents",
-    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
-    request_body = NewText,
-    responses((status = 200, description = "The text is stored", body = StoredSource)))]
+pub(super) const STORE: Operation = Operation::put("/api/v1/knowledge/{agent_id}/{source}", "agents", "put_knowledge")
+    .summary("Stores a text under a name; replaces the text of the same name.")
+    .details("The name is percent-encoded in the path: `kb%2Freturns.md`.")
+    .query::<Effect>()
+    .body::<NewText>()
+    .ok::<StoredSource>("The text is stored");
+
 pub(super) async fn store(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,
@@ -104,10 +103,12 @@ pub(super) async fn store(
     Ok(Json(stored))
 }
 
-/// Removes a text.
-#[utoipa::path(delete, path = "/api/v1/knowledge/{agent_id}/{source}", operation_id = "remove_knowledge", tag = "agents",
-    params(("agent_id" = Id, Path), ("source" = String, Path, min_length = 1, max_length = 512), Effect),
-    responses((status = 200, description = "The text is removed", body = RemovedSource)))]
+pub(super) const DELETE: Operation =
+    Operation::delete("/api/v1/knowledge/{agent_id}/{source}", "agents", "remove_knowledge")
+        .summary("Removes a text.")
+        .query::<Effect>()
+        .ok::<RemovedSource>("The text is removed");
+
 pub(super) async fn delete(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,

@@ -14,7 +14,7 @@
 //!    `run_events` selects the events of one run.
 //!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
-//! describes them, by the handlers' attributes, `error_codes` and `examples`.
+//! describes them: it puts together the `operation` beside each handler, `schemas`, `error_codes` and `examples`.
 
 mod agents;
 mod auth;
@@ -35,12 +35,14 @@ mod messages;
 mod metrics;
 mod models;
 mod openapi;
+mod operation;
 mod processes;
 mod reject;
 mod routes;
 mod run_events;
 mod run_stream;
 mod runs;
+mod schemas;
 mod serve;
 mod sessions;
 mod timers;
@@ -54,7 +56,6 @@ pub use serve::{serve, serve_watch};
 use auth::BearerTokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::get;
 use axum::{Extension, Router};
 use base::config::Settings;
 use cors::Origins;
@@ -168,14 +169,14 @@ pub fn router(state: GatewayState) -> Router {
         .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
         .layer(from_fn_with_state(state.clone(), auth::require))
-        .layer(Extension(Document::new([described, open])));
+        .layer(Extension(Document::new(described.into_iter().chain(open))));
     let health = health.method_not_allowed_fallback(async || Reject::wrong_method());
     around(api.merge(health), state)
 }
 
 /// The routes of a process without a gateway.
 fn watch_router(state: GatewayState) -> Router {
-    let (routes, _) = routes::health().add::<metrics::__path_show>(get(metrics::show), &[]).parts();
+    let (routes, _) = routes::health().add(metrics::SHOW, metrics::show, &[]).parts();
     let hint = "this process is not a gateway; it serves only /healthz, /readyz and /metrics";
     let routes = routes
         .fallback(async move || Reject::unknown_path(hint))

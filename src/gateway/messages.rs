@@ -1,6 +1,7 @@
 //! `POST /api/v1/messages`.
 
 use super::input::Body;
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -9,12 +10,15 @@ use commands::enqueue::Accepted;
 use commands::messages::{self, NewMessage};
 use serde_json::{Map, Value};
 
-/// Publishes a user's message.
-///
-/// 202 means that the queue has stored it. `job_id` names the turn: a repeat with the same `job_id` also gets 202, and
-/// there is one turn.
-#[utoipa::path(post, path = "/api/v1/messages", operation_id = "post_message", tag = "messages", request_body = NewMessage,
-    responses((status = 202, description = "The queue has stored the message", body = Accepted)))]
+pub(super) const POST_MESSAGE: Operation = Operation::post("/api/v1/messages", "messages", "post_message")
+    .summary("Publishes a user's message.")
+    .details(
+        "202 means that the queue has stored it. `job_id` names the turn: a repeat with the same `job_id` also gets \
+         202, and there is one turn.",
+    )
+    .body::<NewMessage>()
+    .accepted::<Accepted>("The queue has stored the message");
+
 pub(super) async fn post_message(
     State(state): State<GatewayState>,
     Body(document): Body<Map<String, Value>>,

@@ -1,6 +1,7 @@
 //! `GET /metrics`, and the counter of HTTP requests.
 
 use super::GatewayState;
+use super::operation::Operation;
 use crate::exposition;
 use axum::extract::{MatchedPath, State};
 use axum::http::header::CONTENT_TYPE;
@@ -8,9 +9,10 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::IntoResponse;
 use base::metrics::metrics;
 
-/// Returns the metrics of this process in Prometheus' text format.
-#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operation",
-    responses((status = 200, description = "Metrics of this process", body = String, content_type = "text/plain")))]
+pub(super) const SHOW: Operation = Operation::get("/metrics", "operation", "metrics")
+    .summary("Returns the metrics of this process in Prometheus' text format.")
+    .text("Metrics of this process");
+
 pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse {
     let text = exposition::text(state.queue.as_ref()).await;
     ([(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE))], text)

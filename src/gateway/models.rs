@@ -1,17 +1,20 @@
 //! The models with their circuits, and the agents and workflow stages that use them.
 
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::models::{ModelList, list};
 use engine::model::registry::ModelInfo;
 
-/// Lists agents, workflow stages and models, with the models that each of them uses.
-///
-/// Each agent has its models and its token budget, each stage the models that it names itself. The circuits are those
-/// of this process. Keys and addresses are not shown.
-#[utoipa::path(get, path = "/api/v1/models", operation_id = "list_models", tag = "agents",
-    responses((status = 200, description = "The agents, stages and models", body = ModelList)))]
+pub(super) const SHOW: Operation = Operation::get("/api/v1/models", "agents", "list_models")
+    .summary("Lists agents, workflow stages and models, with the models that each of them uses.")
+    .details(
+        "Each agent has its models and its token budget, each stage the models that it names itself. The circuits are \
+         those of this process. Keys and addresses are not shown.",
+    )
+    .ok::<ModelList>("The agents, stages and models");
+
 pub(super) async fn show(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
     Ok(Json(list(state.store.as_ref(), known(&state), &state.settings.budget).await?))
 }

@@ -83,16 +83,16 @@ impl Reject {
 }
 
 /// The body of an error response.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct ErrorResponse {
     error: ErrorDetails,
 }
 
 /// An error: the problem and the remedy.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct ErrorDetails {
     /// Stable name of this kind of error. The examples of each response have its possible values.
-    #[schema(example = "unknown_session")]
+    #[schemars(extend("example" = "unknown_session"))]
     code: &'static str,
     /// The problem and its place: a text for people, which may change.
     message: String,

@@ -3,6 +3,7 @@
 
 use super::event_stream::{self, EventStream, Position};
 use super::input::{Body, Filter, Params};
+use super::operation::Operation;
 use super::run_events::{self, FollowedEvent, stream_of};
 use super::{GatewayState, Reject, events};
 use axum::Json;
@@ -22,55 +23,48 @@ use types::ids::{self, DottedId, Id};
 use types::run::RunRecord;
 
 /// A run to start.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct RunRequest {
     /// The workflow's input. Not empty.
     query: String,
     /// The session that the run belongs to. Its history precedes the query, and its stream has the run's events.
-    #[schema(value_type = Option<Id>)]
+    #[schemars(with = "Option<Id>")]
     #[serde(default)]
     session_id: Option<String>,
     /// The user for whom it runs.
-    #[schema(value_type = Option<DottedId>)]
+    #[schemars(with = "Option<DottedId>")]
     #[serde(default)]
     user_id: Option<String>,
     /// The channel of the run's events; `default` if omitted.
-    #[schema(value_type = Option<Id>)]
+    #[schemars(with = "Option<Id>")]
     #[serde(default)]
     channel: Option<String>,
     /// Id of the run; a UUID by default. A repeat with the same id and content is the same run.
-    #[schema(value_type = Option<Id>)]
+    #[schemars(with = "Option<Id>")]
     #[serde(default)]
     run_id: Option<String>,
 }
 
 /// A run to start, as query parameters.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct RunParams {
     /// The workflow's input, not empty. Not needed with a `Last-Event-ID`.
-    #[param(example = "batteries")]
-    #[serde(default)]
+    #[schemars(extend("example" = "batteries"))]
     query: Option<String>,
     /// The session that the run belongs to.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
     /// The user for whom it runs.
-    #[param(value_type = Option<DottedId>)]
-    #[serde(default)]
+    #[schemars(with = "Option<DottedId>")]
     user_id: Option<String>,
     /// The channel of the run's events; `default` if omitted.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     channel: Option<String>,
     /// Id of the run; a UUID by default. A repeat with the same id and content is the same run.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     run_id: Option<String>,
     /// Same as the header `Last-Event-ID`. The header wins.
-    #[param(example = "r1:17")]
-    #[serde(default)]
+    #[schemars(extend("example" = "r1:17"))]
     last_event_id: Option<String>,
 }
 
@@ -105,13 +99,19 @@ impl Form {
     }
 }
 
-/// Starts a run and follows it until it ends.
-///
-/// `event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end the
-/// run.
-#[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow", tag = "workflows",
-    params(("workflow_id" = Id, Path)), request_body = RunRequest,
-    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream")))]
+pub(super) const POST_RUN: Operation = Operation::post(
+    "/api/v1/workflows/{workflow_id}/run",
+    "workflows",
+    "run_workflow",
+)
+.summary("Starts a run and follows it until it ends.")
+.details(
+    "`event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end \
+     the run.",
+)
+.body::<RunRequest>()
+.event_stream("Server-sent events until the run ends");
+
 pub(super) async fn post_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -120,18 +120,21 @@ pub(super) async fn post_run(
     start(state, workflow_id, request, Form::Named).await
 }
 
-/// Starts a run and follows it, for a browser's EventSource: the events have no name.
-///
-/// With a `Last-Event-ID` that run continues, and no run is started. After its last event the response is 204, so that
-/// the browser does not reconnect.
-#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/run", operation_id = "run_workflow_by_address", tag = "workflows",
-    params(
-        ("workflow_id" = Id, Path),
-        RunParams,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that the client has seen: the events of that run after it follow."),
-    ),
-    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream"),
-              (status = 204, description = "The run has ended, and the client has seen its last event")))]
+pub(super) const GET_RUN: Operation = Operation::get(
+    "/api/v1/workflows/{workflow_id}/run",
+    "workflows",
+    "run_workflow_by_address",
+)
+.summary("Starts a run and follows it, for a browser's EventSource: the events have no name.")
+.details(
+    "With a `Last-Event-ID` that run continues, and no run is started. After its last event the response is 204, \
+     so that the browser does not reconnect.",
+)
+.query::<RunParams>()
+.last_event_id("The last `id` that the client has seen: the events of that run after it follow.")
+.event_stream("Server-sent events until the run ends")
+.no_content("The run has ended, and the client has seen its last event");
+
 pub(super) async fn get_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -158,10 +161,12 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
     matches!(from, Some("cross-site" | "same-site")) && !headers.contains_key("origin")
 }
 
-/// Starts a run without following it.
-#[utoipa::path(post, path = "/api/v1/workflows/{workflow_id}/runs", operation_id = "start_run", tag = "workflows",
-    params(("workflow_id" = Id, Path)), request_body = RunRequest,
-    responses((status = 202, description = "The queue has stored the run", body = StartedRun)))]
+pub(super) const POST_START: Operation =
+    Operation::post("/api/v1/workflows/{workflow_id}/runs", "workflows", "start_run")
+        .summary("Starts a run without following it.")
+        .body::<RunRequest>()
+        .accepted::<StartedRun>("The queue has stored the run");
+
 pub(super) async fn post_start(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -172,17 +177,14 @@ pub(super) async fn post_start(
     Ok((StatusCode::ACCEPTED, Json(started)))
 }
 
-/// Follows a run until it ends.
-///
-/// `id:` is the sequence in the stream of events, `event:` is `run`, `data:` a `RunEvent`.
-#[utoipa::path(get, path = "/api/v1/runs/{run_id}/events", operation_id = "follow_run", tag = "workflows",
-    params(
-        ("run_id" = Id, Path),
-        Position,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last `id` that the client has seen: the events after it follow. Without it: all stored events."),
-    ),
-    responses((status = 200, description = "Server-sent events until the run ends", body = String, content_type = "text/event-stream"),
-              (status = 204, description = "The run has ended, and the client has seen its last event")))]
+pub(super) const FOLLOW: Operation = Operation::get("/api/v1/runs/{run_id}/events", "workflows", "follow_run")
+    .summary("Follows a run until it ends.")
+    .details("`id:` is the sequence in the stream of events, `event:` is `run`, `data:` a `RunEvent`.")
+    .query::<Position>()
+    .last_event_id("The last `id` that the client has seen: the events after it follow. Without it: all stored events.")
+    .event_stream("Server-sent events until the run ends")
+    .no_content("The run has ended, and the client has seen its last event");
+
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,

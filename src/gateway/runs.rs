@@ -1,6 +1,7 @@
 //! Runs of workflows: list, show, cancel, resume and restart.
 
 use super::input::{Body, Filter, OptionalBody, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -14,34 +15,29 @@ use types::ids::{self, Id};
 use types::run::{RunQuery, RunStatus};
 
 /// Runs, newest first.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct RunList {
     runs: Vec<RunSummary>,
 }
 
 /// Filter of the listing.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct RunFilter {
     /// Only runs of this workflow.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     workflow_id: Option<String>,
     /// Only runs in this status.
-    #[serde(default)]
     status: Option<RunStatus>,
     /// Only runs that belong to this session.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
     /// The highest number of runs.
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
     limit: Option<usize>,
 }
 
 /// Details of a cancellation. All fields are optional.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct Cancellation {
     /// Why the run is cancelled.
     #[serde(default)]
@@ -52,16 +48,18 @@ pub(super) struct Cancellation {
 }
 
 /// The stage from which a run is repeated.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct Restart {
     /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`. Earlier stages keep their recorded output.
-    #[schema(min_length = 1)]
+    #[schemars(length(min = 1))]
     from_stage: String,
 }
 
-/// Lists runs, newest first.
-#[utoipa::path(get, path = "/api/v1/runs", operation_id = "list_runs", tag = "workflows", params(RunFilter),
-    responses((status = 200, description = "The runs", body = RunList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/runs", "workflows", "list_runs")
+    .summary("Lists runs, newest first.")
+    .query::<RunFilter>()
+    .ok::<RunList>("The runs");
+
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<RunFilter>,
@@ -75,9 +73,10 @@ pub(super) async fn list(
     Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
 }
 
-/// Shows a run with its timeline: each stage with its times, input, output and tokens.
-#[utoipa::path(get, path = "/api/v1/runs/{run_id}", operation_id = "show_run", tag = "workflows", params(("run_id" = Id, Path)),
-    responses((status = 200, description = "The run", body = RunDetails)))]
+pub(super) const SHOW: Operation = Operation::get("/api/v1/runs/{run_id}", "workflows", "show_run")
+    .summary("Shows a run with its timeline: each stage with its times, input, output and tokens.")
+    .ok::<RunDetails>("The run");
+
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -85,11 +84,12 @@ pub(super) async fn show(
     Ok(Json(details(&state.store, &state.flows, &run_id).await?))
 }
 
-/// Cancels a run.
-///
-/// For a run within a session's turn it cancels that turn.
-#[utoipa::path(post, path = "/api/v1/runs/{run_id}/cancel", operation_id = "cancel_run", tag = "workflows", params(("run_id" = Id, Path)),
-    request_body(content = Option<Cancellation>), responses((status = 202, description = "The queue has stored the command", body = StartedRun)))]
+pub(super) const CANCEL: Operation = Operation::post("/api/v1/runs/{run_id}/cancel", "workflows", "cancel_run")
+    .summary("Cancels a run.")
+    .details("For a run within a session's turn it cancels that turn.")
+    .optional_body::<Cancellation>()
+    .accepted::<StartedRun>("The queue has stored the command");
+
 pub(super) async fn cancel(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -100,11 +100,11 @@ pub(super) async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
-/// Continues a failed or cancelled run.
-///
-/// Recorded stages keep their output, failed stages run again.
-#[utoipa::path(post, path = "/api/v1/runs/{run_id}/resume", operation_id = "resume_run", tag = "workflows", params(("run_id" = Id, Path)),
-    responses((status = 202, description = "The queue has stored the command", body = StartedRun)))]
+pub(super) const RESUME: Operation = Operation::post("/api/v1/runs/{run_id}/resume", "workflows", "resume_run")
+    .summary("Continues a failed or cancelled run.")
+    .details("Recorded stages keep their output, failed stages run again.")
+    .accepted::<StartedRun>("The queue has stored the command");
+
 pub(super) async fn resume(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -113,9 +113,11 @@ pub(super) async fn resume(
     Ok((StatusCode::ACCEPTED, Json(commands::runs::resume_run(queue, store, &run_id).await?)))
 }
 
-/// Repeats a run from a stage, as a new run.
-#[utoipa::path(post, path = "/api/v1/runs/{run_id}/restart", operation_id = "restart_run", tag = "workflows", params(("run_id" = Id, Path)),
-    request_body = Restart, responses((status = 202, description = "The queue has stored the new run", body = StartedRun)))]
+pub(super) const RESTART: Operation = Operation::post("/api/v1/runs/{run_id}/restart", "workflows", "restart_run")
+    .summary("Repeats a run from a stage, as a new run.")
+    .body::<Restart>()
+    .accepted::<StartedRun>("The queue has stored the new run");
+
 pub(super) async fn restart(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,

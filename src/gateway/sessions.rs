@@ -1,6 +1,7 @@
 //! Sessions and their turns: list and show.
 
 use super::input::{Filter, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +10,7 @@ use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, h
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::records::SessionQuery;
-use types::ids::{self, DottedId, Id};
+use types::ids::{self, Id};
 use types::session::{Kind, Session, Status};
 use types::turn::TurnRecord;
 
@@ -17,37 +18,35 @@ use types::turn::TurnRecord;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sessions, last changed first.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct SessionList {
     sessions: Vec<SessionSummary>,
 }
 
 /// Turns, newest first.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct TurnList {
     turns: Vec<TurnRecord>,
 }
 
 /// Filter of the listing.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct SessionFilter {
     /// Only sessions in this status.
-    #[serde(default)]
     status: Option<Status>,
     /// Only sessions of this agent.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     agent_id: Option<String>,
     /// The highest number of sessions.
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
     limit: Option<usize>,
 }
 
-/// Lists sessions, last changed first.
-#[utoipa::path(get, path = "/api/v1/sessions", operation_id = "list_sessions", tag = "sessions", params(SessionFilter),
-    responses((status = 200, description = "The sessions", body = SessionList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions", "list_sessions")
+    .summary("Lists sessions, last changed first.")
+    .query::<SessionFilter>()
+    .ok::<SessionList>("The sessions");
+
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<SessionFilter>,
@@ -60,11 +59,11 @@ pub(super) async fn list(
     Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionSummary::from).collect() }))
 }
 
-/// Shows a session: its status, history, profile and timers.
-///
-/// `has_jobs` is missing if the queue does not respond within 1 s.
-#[utoipa::path(get, path = "/api/v1/sessions/{session_id}", operation_id = "show_session", tag = "sessions", params(("session_id" = Id, Path)),
-    responses((status = 200, description = "The session, without its lease", body = SessionDetails)))]
+pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}", "sessions", "show_session")
+    .summary("Shows a session: its status, history, profile and timers.")
+    .details("`has_jobs` is missing if the queue does not respond within 1 s.")
+    .ok::<SessionDetails>("The session, without its lease");
+
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -80,20 +79,19 @@ pub(super) async fn show(
 }
 
 /// Length of a listing.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct LimitParam {
     /// The highest number of entries.
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
     pub(super) limit: Option<usize>,
 }
 
-/// Lists a session's turns, newest first.
-///
-/// A turn is listed after its commit.
-#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns", operation_id = "list_turns", tag = "sessions",
-    params(("session_id" = Id, Path), LimitParam), responses((status = 200, description = "The turns", body = TurnList)))]
+pub(super) const TURNS: Operation = Operation::get("/api/v1/sessions/{session_id}/turns", "sessions", "list_turns")
+    .summary("Lists a session's turns, newest first.")
+    .details("A turn is listed after its commit.")
+    .query::<LimitParam>()
+    .ok::<TurnList>("The turns");
+
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -104,10 +102,11 @@ pub(super) async fn turns(
     Ok(Json(TurnList { turns: state.store.turns(&session_id, limit).await? }))
 }
 
-/// Shows a turn with its steps.
-#[utoipa::path(get, path = "/api/v1/sessions/{session_id}/turns/{turn_id}", operation_id = "show_turn", tag = "sessions",
-    params(("session_id" = Id, Path), ("turn_id" = DottedId, Path)),
-    responses((status = 200, description = "The turn", body = TurnDetails)))]
+pub(super) const TURN: Operation =
+    Operation::get("/api/v1/sessions/{session_id}/turns/{turn_id}", "sessions", "show_turn")
+        .summary("Shows a turn with its steps.")
+        .ok::<TurnDetails>("The turn");
+
 pub(super) async fn turn(
     State(state): State<GatewayState>,
     Params((session_id, turn_id)): Params<(String, String)>,

@@ -1,6 +1,7 @@
 //! Pending timers of all sessions or of one.
 
 use super::input::Filter;
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -10,28 +11,27 @@ use serde::{Deserialize, Serialize};
 use types::ids::Id;
 
 /// Pending timers, next due first.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct TimerList {
     timers: Vec<PendingTimer>,
 }
 
 /// Filter of the listing.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct TimerFilter {
     /// Only timers of this session.
-    #[param(value_type = Option<Id>)]
-    #[serde(default)]
+    #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
     /// The highest number of timers.
-    #[param(minimum = 1, maximum = 1000, default = 50)]
-    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
     limit: Option<usize>,
 }
 
-/// Lists pending timers, next due first.
-#[utoipa::path(get, path = "/api/v1/timers", operation_id = "list_timers", tag = "sessions", params(TimerFilter),
-    responses((status = 200, description = "The timers", body = TimerList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/timers", "sessions", "list_timers")
+    .summary("Lists pending timers, next due first.")
+    .query::<TimerFilter>()
+    .ok::<TimerList>("The timers");
+
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<TimerFilter>,

@@ -1,6 +1,7 @@
 //! Workflows: list, show and register.
 
 use super::input::{Body, Params};
+use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -11,24 +12,26 @@ use definitions::workflow::structure;
 use engine::run;
 use serde::Serialize;
 use serde_json::Value;
-use types::ids::{self, Id};
+use types::ids;
 
 /// The registered workflows, and the built-in ones.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct WorkflowList {
     workflows: Vec<WorkflowSummary>,
 }
 
-/// Lists all workflows, ordered by id.
-#[utoipa::path(get, path = "/api/v1/workflows", operation_id = "list_workflows", tag = "workflows",
-    responses((status = 200, description = "The workflows", body = WorkflowList)))]
+pub(super) const LIST: Operation = Operation::get("/api/v1/workflows", "workflows", "list_workflows")
+    .summary("Lists all workflows, ordered by id.")
+    .ok::<WorkflowList>("The workflows");
+
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
     Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
 }
 
-/// Shows a workflow as registered.
-#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}", operation_id = "show_workflow", tag = "workflows",
-    params(("workflow_id" = Id, Path)), responses((status = 200, description = "The workflow", body = StoredWorkflow)))]
+pub(super) const SHOW: Operation = Operation::get("/api/v1/workflows/{workflow_id}", "workflows", "show_workflow")
+    .summary("Shows a workflow as registered.")
+    .ok::<StoredWorkflow>("The workflow");
+
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -36,12 +39,12 @@ pub(super) async fn show(
     Ok(Json(load(state.store.as_ref(), &workflow_id).await?.to_stored()))
 }
 
-/// Shows a workflow's structure for display.
-///
-/// Nested: types, ids, stages, branches and routes, inputs, conditions and limits.
-#[utoipa::path(get, path = "/api/v1/workflows/{workflow_id}/structure", operation_id = "show_workflow_structure",
-    tag = "workflows", params(("workflow_id" = Id, Path)),
-    responses((status = 200, description = "The structure", body = Value)))]
+pub(super) const STRUCTURE: Operation =
+    Operation::get("/api/v1/workflows/{workflow_id}/structure", "workflows", "show_workflow_structure")
+        .summary("Shows a workflow's structure for display.")
+        .details("Nested: types, ids, stages, branches and routes, inputs, conditions and limits.")
+        .ok::<Value>("The structure");
+
 pub(super) async fn structure(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -51,13 +54,12 @@ pub(super) async fn structure(
     Ok(Json(structure::describe_known(&workflow.workflow, &known)))
 }
 
-/// Registers a workflow: checks and stores it.
-///
-/// The body is a workflow file as JSON. Every run that starts after the response uses it.
-#[utoipa::path(put, path = "/api/v1/workflows/{workflow_id}", operation_id = "register_workflow", tag = "workflows",
-    params(("workflow_id" = Id, Path)),
-    request_body(content = HashMap<String, Value>, description = "A workflow file as JSON, see docs/workflows.md"),
-    responses((status = 200, description = "The workflow is stored", body = Registered)))]
+pub(super) const PUT: Operation = Operation::put("/api/v1/workflows/{workflow_id}", "workflows", "register_workflow")
+    .summary("Registers a workflow: checks and stores it.")
+    .details("The body is a workflow file as JSON. Every run that starts after the response uses it.")
+    .file_body("A workflow file as JSON, see docs/workflows.md")
+    .ok::<Registered>("The workflow is stored");
+
 pub(super) async fn put(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,

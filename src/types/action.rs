@@ -2,19 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
+use serde_json::{Map, Value};
 
 /// Operations of the engine that a SYSTEM action may name as its target.
 pub const SYSTEM_OPERATIONS: &[&str] = &["close_conversation", "handoff", "update_profile"];
 
 /// One thing for the engine to execute.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, ToSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("if" = json!({ "properties": { "type": { "const": "SYSTEM" } } })),
-    extend("then" = json!({ "properties": { "target": { "enum": SYSTEM_OPERATIONS } } }))
-)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Action {
     /// The type of action: SKILL, TOOL, FLOW or SYSTEM.
     #[serde(rename = "type")]
@@ -22,13 +16,12 @@ pub struct Action {
     /// The id of a skill, tool or flow of this file. For SYSTEM: close_conversation, handoff or update_profile.
     pub target: String,
     /// The input, as an object.
-    #[schema(value_type = Object)]
     #[serde(default)]
     pub params: Map<String, Value>,
 }
 
 /// The four types of action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ActionKind {
     /// Calls the API or function behind a user's intent.

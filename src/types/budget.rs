@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The most tokens of prompts and answers that an agent may use; 0 is no limit. An absent field takes the value of the
 /// settings.
@@ -21,7 +20,7 @@ pub struct Budget {
 }
 
 /// The limits in force, in tokens of prompts and answers. An absent field is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Limits {
     /// Limit for one turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Why a job became a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The job cannot be decoded, or has an illegal id.

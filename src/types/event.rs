@@ -4,9 +4,9 @@ use crate::outcome::Outcome;
 use crate::status::Status;
 use crate::timestamp::Timestamp;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 /// Serialises a payload as text, for documents that contain events.
 pub(super) mod text {
@@ -59,7 +59,7 @@ impl EventType {
 }
 
 /// The purpose of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplyKind {
     /// The agent's greeting.
@@ -97,7 +97,7 @@ impl ReplyKind {
 }
 
 /// A text for the user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reply {
     /// Idempotency key `<session_id>/<turn_id>/<key>`. It is the same however often the turn is repeated.
     pub reply_id: String,
@@ -126,13 +126,12 @@ pub struct Reply {
     /// When the reply was made.
     pub at: Timestamp,
     /// Further data, such as the sources of an answer.
-    #[schema(value_type = Object)]
     #[serde(default)]
     pub metadata: Map<String, Value>,
 }
 
 /// A status transition.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusEvent {
     /// The session whose status changed.
     pub session_id: String,
@@ -152,7 +151,7 @@ pub struct StatusEvent {
 }
 
 /// A completed step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepEvent {
     /// The session that the step belongs to.
     pub session_id: String,
@@ -171,7 +170,7 @@ pub struct StepEvent {
 }
 
 /// The end of a turn of a conversation. The last event of the turn has it as `turn`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnEnd {
     /// Ids of all jobs that the turn handled: one, or all messages that were merged.
     pub jobs: Vec<String>,
@@ -184,7 +183,7 @@ pub struct TurnEnd {
 }
 
 /// The end of a turn whose last event is not a status.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnEvent {
     /// The session that the turn belongs to.
     pub session_id: String,

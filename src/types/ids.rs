@@ -1,9 +1,9 @@
 //! Identifiers: their legal form in subjects, keys and URLs.
 
 use crate::timestamp::Timestamp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use std::borrow::Cow;
 use thiserror::Error;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 
 /// The largest length of an identifier, in bytes of UTF-8.
 pub const MAX_BYTES: usize = 128;
@@ -73,43 +73,43 @@ fn is_illegal(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '*' | '>' | '/' | '.')
 }
 
-/// An identifier in the OpenAPI description. [`check`] enforces the rules where ids are used.
+/// An identifier in schemas. [`check`] enforces the rules where ids are used.
 pub enum Id {}
 
-/// An identifier that may contain dots, in the OpenAPI description: `job_id`, `turn_id`, `user_id`.
+/// An identifier that may contain dots, in schemas: `job_id`, `turn_id`, `user_id`.
 pub enum DottedId {}
 
-impl utoipa::PartialSchema for DottedId {
-    fn schema() -> RefOr<Schema> {
-        let described = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some(
-                "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
-            ))
-            .min_length(Some(1))
-            .max_length(Some(MAX_BYTES))
-            .pattern(Some(r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"));
-        described.into()
+impl JsonSchema for Id {
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
+            "minLength": 1,
+            "maxLength": MAX_BYTES,
+            "pattern": r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"
+        })
     }
 }
 
-impl utoipa::ToSchema for DottedId {}
+impl JsonSchema for DottedId {
+    fn schema_name() -> Cow<'static, str> {
+        "DottedId".into()
+    }
 
-impl utoipa::PartialSchema for Id {
-    fn schema() -> RefOr<Schema> {
-        let described = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some(
-                "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
-            ))
-            .min_length(Some(1))
-            .max_length(Some(MAX_BYTES))
-            .pattern(Some(r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"));
-        described.into()
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
+            "minLength": 1,
+            "maxLength": MAX_BYTES,
+            "pattern": r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"
+        })
     }
 }
-
-impl utoipa::ToSchema for Id {}
 
 #[cfg(test)]
 mod tests {

@@ -3,16 +3,16 @@
 use crate::action::Action;
 use crate::timestamp::Timestamp;
 use crate::{depth, ids};
+use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use thiserror::Error;
-use utoipa::ToSchema;
 
 /// One unit of work in a lane.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Job {
     /// The session whose lane the job is in.
     pub session_id: String,
@@ -25,7 +25,7 @@ pub struct Job {
 }
 
 /// The types of job. `type` selects one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum JobBody {
     /// A message of a user.
@@ -111,7 +111,7 @@ pub enum JobBody {
 }
 
 /// A user's message.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserMessage {
     /// The agent to talk to. Optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,6 @@ pub struct UserMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// Data of the channel, stored with the message and not interpreted.
-    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Images and files of the message.
@@ -138,7 +137,7 @@ pub struct UserMessage {
 }
 
 /// An image or file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attachment {
     /// The kind of attachment, such as `image` or `file`.
     #[serde(rename = "type")]
@@ -146,7 +145,6 @@ pub struct Attachment {
     /// The address of the content.
     pub url: String,
     /// Further fields of the channel, stored and not interpreted.
-    #[schema(ignore)]
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
@@ -171,7 +169,7 @@ impl Attachment {
 }
 
 /// A control command of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
     /// Cancels the current turn and everything before the command in the lane, the timers, a handoff and a waiting

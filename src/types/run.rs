@@ -2,11 +2,11 @@
 
 use crate::run_outcome::{RunFailure, RunUsage};
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// Progress of a run. It is independent of a session's status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
     /// The run waits on the queue.
@@ -44,7 +44,7 @@ impl RunStatus {
 }
 
 /// One run of a workflow, as stored in `workflow_runs`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecord {
     /// Id of the run. It is also the id of the run's lane, unless the run is part of a session's turn.
     #[serde(alias = "_id")]

@@ -1,11 +1,11 @@
 //! The outcome of a run: its failure and its usage.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use utoipa::ToSchema;
 
 /// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunFailure {
     /// Path of the failed stage, such as `outer_loop[2]/parallel/verify`; empty for the run itself.
     pub path: String,
@@ -43,7 +43,7 @@ impl fmt::Display for RunFailure {
 }
 
 /// The usage of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunUsage {
     /// Stages that were started.
     pub stages: u64,

@@ -1,12 +1,12 @@
 //! Steps: the records of a turn's journal.
 
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 /// Tokens that a model call used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenUsage {
     /// Tokens of the prompt.
     pub prompt: u64,
@@ -15,7 +15,7 @@ pub struct TokenUsage {
 }
 
 /// One recorded step, as stored in `steps`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepRecord {
     /// Path of the step within its turn, such as `0/decide`.
     pub key: String,

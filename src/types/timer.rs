@@ -2,9 +2,9 @@
 
 use crate::action::Action;
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::ToSchema;
 
 /// The largest number of timers of an agent. A session document holds all of them.
 pub const MAX_TIMERS: usize = 16;
@@ -12,7 +12,7 @@ pub const MAX_TIMERS: usize = 16;
 pub const MAX_TIMER_BYTES: usize = 8 * 1024;
 
 /// A pending follow-up timer of a session, as stored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timer {
     /// The timer's id, unique within the session.
     pub timer_id: String,

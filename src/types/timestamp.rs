@@ -1,11 +1,10 @@
 //! Points in time as they are stored and sent.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::time::Duration;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{KnownFormat, ObjectBuilder, RefOr, Schema, SchemaFormat};
-use utoipa::{PartialSchema, ToSchema};
 
 /// A point in time with millisecond precision, UTC.
 ///
@@ -74,16 +73,19 @@ impl Serialize for Timestamp {
     }
 }
 
-impl PartialSchema for Timestamp {
-    fn schema() -> RefOr<Schema> {
-        let text = ObjectBuilder::new().schema_type(Type::String);
-        let text =
-            text.description(Some("RFC 3339 text. Responses have UTC with milliseconds; requests may have any offset"));
-        text.format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
+impl JsonSchema for Timestamp {
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "format": "date-time",
+            "description": "RFC 3339 text. Responses have UTC with milliseconds; requests may have any offset"
+        })
     }
 }
-
-impl ToSchema for Timestamp {}
 
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

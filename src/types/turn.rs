@@ -5,9 +5,9 @@ pub use crate::outcome::Outcome;
 use crate::job::Job;
 use crate::session::Status;
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use utoipa::ToSchema;
 
 /// The part of a [`TurnRecord`] that identifies the message which the turn handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -40,7 +40,7 @@ impl From<&TurnRecord> for TurnMark {
 }
 
 /// A status, and when it began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusAt {
     /// The status that began.
     pub status: Status,
@@ -49,7 +49,7 @@ pub struct StatusAt {
 }
 
 /// One handled job, as stored in `turns`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnRecord {
     /// The session that the turn belongs to.
     pub session_id: String,

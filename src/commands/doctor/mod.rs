@@ -24,16 +24,16 @@ use cluster::nats::NatsQueue;
 use definitions::agent::validate::KnownNames;
 use engine::run;
 use engine::workflow::Flows;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::time::Duration;
-use utoipa::ToSchema;
 
 /// How long a server may take to respond.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// The severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// No fault.
@@ -56,8 +56,8 @@ impl Level {
 }
 
 /// A finding of one check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = Examined)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Examined")]
 pub struct Finding {
     /// The severity.
     pub level: Level,

@@ -7,12 +7,12 @@ pub mod validate;
 use types::agent::AgentConfig;
 use types::canonical;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use types::model_names::ModelNames;
 use types::timestamp::Timestamp;
-use utoipa::ToSchema;
 
 /// An agent: the document as applied, and the configuration parsed from it.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl PartialEq for AgentRecord {
 }
 
 /// An agent as stored in `agents`, under the key `agent_id`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredAgent {
     /// Id of the agent.
     #[serde(alias = "_id")]

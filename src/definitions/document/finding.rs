@@ -5,11 +5,11 @@ use serde::Serialize;
 use std::fmt;
 
 /// A problem in a document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     /// Line and column of the problem, if the document was read from a text.
     // A document from HTTP has no text, so the description of the HTTP API omits it.
-    #[schema(ignore)]
+    #[schemars(skip)]
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub at: Option<Position>,
     /// The field, such as `skills[0].http.url`.
@@ -17,6 +17,7 @@ pub struct Finding {
     /// The problem.
     pub problem: String,
     /// How to correct it; empty if the problem implies that.
+    #[schemars(default)]
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
 }

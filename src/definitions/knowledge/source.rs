@@ -2,12 +2,12 @@
 
 use super::passages::split;
 use base::error::SharedError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 use types::canonical;
 use types::timestamp::Timestamp;
-use utoipa::ToSchema;
 
 /// The largest size of a source's text in bytes.
 pub const MAX_TEXT: usize = 1024 * 1024;
@@ -43,7 +43,7 @@ pub enum SourceError {
 }
 
 /// A passage: the part of a source that a search returns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Passage {
     /// The headings above the passage, outermost first, separated by ` > `.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct Passage {
 }
 
 /// How a source came into the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// The agent's file names it. Applying the agent removes it once the file no longer names it.
@@ -76,7 +76,7 @@ impl Origin {
 }
 
 /// A source without its passages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceEntry {
     /// The agent that answers from the source.
     pub agent_id: String,

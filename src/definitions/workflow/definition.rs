@@ -2,13 +2,13 @@
 
 use super::condition::Condition;
 use super::template::InputMapping;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use types::model_names::ModelNames;
 use types::timestamp::Timestamp;
-use utoipa::ToSchema;
 
 /// A workflow, outermost or inline.
 #[derive(Clone, Debug, PartialEq)]
@@ -258,7 +258,7 @@ impl WorkflowRecord {
 }
 
 /// A workflow as stored in `workflows`, under the key `workflow_id`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredWorkflow {
     /// Id of the workflow.
     #[serde(alias = "_id")]

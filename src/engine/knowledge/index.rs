@@ -2,6 +2,7 @@
 
 use super::words;
 use definitions::knowledge::source::{Passage, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashSet;
@@ -13,7 +14,6 @@ use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextO
 use tantivy::tokenizer::TokenizerManager;
 use tantivy::{DocId, DocSet, ReloadPolicy, Searcher, TantivyDocument, Term};
 use types::canonical;
-use utoipa::ToSchema;
 
 /// Number of passages for one reply.
 pub(crate) const HITS_PER_REPLY: usize = 4;
@@ -31,7 +31,7 @@ const MIN_CORPUS_SIZE: u64 = 50;
 const INDEXING_MEMORY: usize = 20_000_000;
 
 /// A passage that matches a question.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hit {
     /// Name of the source that contains it.
     pub source: String,

@@ -6,11 +6,11 @@
 
 use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
-use utoipa::ToSchema;
 
 /// Number of failures in a row that opens the circuit.
 const FAILURE_THRESHOLD: u32 = 5;
@@ -25,7 +25,7 @@ enum Circuit {
 }
 
 /// State of a model's circuit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CircuitState {
     /// Calls are made.

@@ -2,17 +2,17 @@
 //! Numbers the pieces and assigns them to streams.
 
 use super::delta::Deltas;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Pause between two pieces of one answer.
 const MIN_PIECE_INTERVAL: Duration = Duration::from_millis(60);
 
 /// A piece of a model's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Delta {
     /// The text of the piece.
     pub content: String,

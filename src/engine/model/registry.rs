@@ -8,13 +8,13 @@ use super::offline::Offline;
 use super::openai::OpenAi;
 use super::{Model, ModelError};
 use base::config::{Provider, Settings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 use tracing::warn;
 use types::model_names::ModelNames;
-use utoipa::ToSchema;
 
 /// An invalid entry `[models.<name>]` in the settings.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct ModelSettingsError {
 }
 
 /// A model in a listing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelInfo {
     /// Name of the model in the settings and in agent files.
     pub name: String,

@@ -10,7 +10,7 @@ pub const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(5);
 pub const ANNOUNCEMENT_EXPIRY: Duration = Duration::from_secs(20);
 
 /// The announcement of a running process: the names in its settings, without any secret value or address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Process {
     /// The process's id, new at each start.
     pub process_id: String,

@@ -5,6 +5,7 @@ pub mod schema;
 use crate::action::{ActionKind, SYSTEM_OPERATIONS};
 use crate::budget::Budget;
 use crate::duration::{Lenient, lenient};
+use crate::ids::Id;
 use crate::model_names::ModelNames;
 use crate::timer::MAX_TIMERS;
 use schemars::JsonSchema;
@@ -19,7 +20,7 @@ use std::time::Duration;
 #[schemars(deny_unknown_fields)]
 pub struct AgentConfig {
     /// Id of the agent. Messages name it as `agent_id`.
-    #[schemars(with = "schema::Id")]
+    #[schemars(with = "Id")]
     pub id: String,
     /// Display name of the agent.
     #[serde(default)]
@@ -53,7 +54,7 @@ pub struct AgentConfig {
     pub tools: Vec<Tool>,
     /// Ids of the flows that the agent may route to.
     #[serde(default)]
-    #[schemars(with = "Vec<schema::Id>", extend("examples" = [["parallel_analysis"]]))]
+    #[schemars(with = "Vec<Id>", extend("examples" = [["parallel_analysis"]]))]
     pub flows: Vec<String>,
     /// How long a flow waits for the user's answer before it is dropped; 24 h unless given. It must be shorter than the
     /// setting retention.turns.
@@ -99,7 +100,7 @@ pub struct AgentConfig {
 #[schemars(deny_unknown_fields)]
 pub struct Skill {
     /// Id of the skill: the target of a SKILL action. No tool may have the same id.
-    #[schemars(with = "schema::Id")]
+    #[schemars(with = "Id")]
     pub id: String,
     /// What it does. The model reads this.
     #[serde(default)]
@@ -123,7 +124,7 @@ pub struct Skill {
 })))]
 pub struct Tool {
     /// Id of the tool: the target of a TOOL action. No skill may have the same id.
-    #[schemars(with = "schema::Id")]
+    #[schemars(with = "Id")]
     pub id: String,
     /// What it does. The model reads this.
     #[serde(default)]

@@ -1,8 +1,8 @@
 //! JSON Schema of the agent file, generated from the types that read it. This file adds the parts that the types do not
-//! express: the form of texts such as ids and durations, and the rules, which only the offline model parses.
+//! express: the form of texts such as durations, and the rules, which only the offline model parses.
 
 use super::AgentConfig;
-use crate::action::Action;
+use crate::action::{Action, SYSTEM_OPERATIONS};
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -42,6 +42,12 @@ pub fn schema() -> Value {
     // Absent conditions have no value, so a default would be wrong.
     for condition in schema["$defs"]["When"]["properties"].as_object_mut().into_iter().flatten() {
         condition.1.as_object_mut().map(|condition| condition.remove("default"));
+    }
+    // In a file, an action has no other fields and only known operations.
+    if let Some(action) = schema["$defs"]["Action"].as_object_mut() {
+        action.insert("additionalProperties".into(), json!(false));
+        action.insert("if".into(), json!({ "properties": { "type": { "const": "SYSTEM" } } }));
+        action.insert("then".into(), json!({ "properties": { "target": { "enum": SYSTEM_OPERATIONS } } }));
     }
     schema
 }
@@ -101,10 +107,6 @@ macro_rules! only_a_schema {
 }
 
 only_a_schema! {
-    /// An identifier.
-    Id = {
-        "type": "string", "minLength": 1, "maxLength": 128, "pattern": "^(?!\\$)[^\\s*>/.\\u0000-\\u001f\\u007f-\\u009f]+$"
-    };
     /// A duration in an agent file.
     Duration = {
         "description": "A number and a unit (`500ms`, `10s`, `30m`, `2h`, `1d`), or whole seconds.",

@@ -1,10 +1,10 @@
 //! The bounded conversation history of a session document: the last 100 entries, at most 256 KiB.
 
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use utoipa::ToSchema;
 
 /// The largest number of entries that a session keeps.
 pub const MAX_ENTRIES: usize = 100;
@@ -25,7 +25,7 @@ pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
 }
 
 /// The speaker of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// The user.
@@ -37,7 +37,7 @@ pub enum Role {
 }
 
 /// One message of the conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// The speaker.
     pub role: Role,
@@ -52,7 +52,6 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Further data, such as attachments.
-    #[schema(value_type = Object)]
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }

@@ -12,16 +12,16 @@ pub use transcript::Transcript;
 use crate::event::OutEvent;
 use crate::timer::Timer;
 use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use utoipa::ToSchema;
 
 /// How many job ids a session remembers, to recognise repeated jobs.
 pub const RECENT_JOBS: usize = 100;
 
 /// The engine's state of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkflowState {
     /// Hash of the agent configuration that the session last ran with; empty before the first turn.
     pub hash: String,
@@ -38,7 +38,7 @@ impl Default for WorkflowState {
 }
 
 /// The purpose of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A conversation with a user through a channel.
@@ -83,7 +83,7 @@ pub struct OpenTurn {
 }
 
 /// The handoff of a conversation to a human.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Handoff {
     /// The turn that handed the conversation off.
     pub turn_id: String,
@@ -95,7 +95,7 @@ pub struct Handoff {
 }
 
 /// A flow that has asked the user a question and waits for the answer in the next message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Waiting {
     /// The flow, as named in the FLOW action.
     pub flow: String,
@@ -124,7 +124,7 @@ pub struct Waiting {
 }
 
 /// One conversation of one user with one agent, as stored in `sessions`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Id of the session.
     #[serde(alias = "_id")]
@@ -148,16 +148,13 @@ pub struct Session {
     #[serde(default)]
     pub status_reason: Option<String>,
     /// The data about the user that `update_profile` has collected.
-    #[schema(value_type = Object)]
     #[serde(default)]
     pub profile: Map<String, Value>,
     /// The last entries of the conversation, oldest first.
     // Shared, because a turn hands the session on several times.
-    #[schema(value_type = Vec<Entry>)]
     #[serde(default)]
     pub history: Arc<Vec<Entry>>,
     /// The history as one text for prompts, cached while the session is in memory.
-    #[schema(ignore)]
     #[serde(skip)]
     pub transcript: Transcript,
     /// Pending timers. All of them belong to `timer_generation`.
@@ -182,11 +179,11 @@ pub struct Session {
     #[serde(default)]
     pub epoch: u64,
     /// The lease of the lane; absent if no worker holds it.
-    #[schema(ignore)]
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
     /// The current turn; absent between turns.
-    #[schema(ignore)]
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<OpenTurn>,
     /// The handoff, while a human has the conversation.
@@ -196,7 +193,6 @@ pub struct Session {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Box<Waiting>>,
     /// Ids of the last handled jobs, oldest first.
-    #[schema(value_type = Vec<String>)]
     #[serde(default)]
     pub recent_jobs: Arc<Vec<String>>,
     /// When the conversation was closed. Cleared when the user writes again.
@@ -206,12 +202,11 @@ pub struct Session {
     #[serde(default)]
     pub tokens: u64,
     /// Events of the last turn. A worker publishes them after the commit; after a crash, the next lease holder does.
-    #[schema(ignore)]
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outbox: Vec<OutEvent>,
     /// True if this copy lacks the `outbox` that the store has. Loading skips it where possible: it is seldom needed,
     /// and the largest part of many session documents.
-    #[schema(ignore)]
     #[serde(skip)]
     pub outbox_unread: bool,
     /// When the session's first message was handled.

@@ -233,7 +233,7 @@ fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 async fn the_document_speaks_of_the_api_and_not_of_its_code() {
     let described = without_token().await;
     let internal = Regex::new(
-        r"::|\[`|(?:Vec|Option|Arc|Box|HashMap|BTreeMap|Result)<|\b(?:serde|tokio|utoipa|axum|struct|enum|trait|crate|Reject|CommandError)\b",
+        r"::|\[`|(?:Vec|Option|Arc|Box|HashMap|BTreeMap|Result)<|\b(?:serde|tokio|schemars|axum|struct|enum|trait|crate|Reject|CommandError)\b",
     )
     .unwrap();
     for (text, is_internal) in

@@ -100,14 +100,9 @@ impl Described {
     /// The components, changed so that an object permits no undescribed fields.
     fn closed_components(&self) -> Value {
         let mut components = self.0["components"].clone();
-        let mut parts = BTreeSet::new();
-        // A component that is the first entry of an `allOf` is part of another.
-        collect(&components, &mut parts, |value| value.pointer("/allOf/0/$ref"));
         for (name, schema) in components["schemas"].as_object_mut().unwrap() {
-            // A component that is a part of another one (`allOf`) does not know the other fields.
-            let open = parts.contains(&format!("#/components/schemas/{name}"))
-                || matches!(name.as_str(), "Attachment" | "UserMessage" | "JobBody");
-            if !open && (schema.get("properties").is_some() || schema.get("allOf").is_some()) {
+            // A user's message is a part of a job, which has more fields.
+            if name != "UserMessage" && schema.get("properties").is_some() {
                 schema["unevaluatedProperties"] = json!(false);
             }
         }

@@ -2,12 +2,12 @@
 
 use crate::model::paced::Delta;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 /// Type of a run's event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEventType {
     /// A workflow, task agent or function has started.
@@ -51,7 +51,7 @@ impl RunEventType {
 }
 
 /// One event of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEvent {
     /// Type of the event.
     #[serde(rename = "type")]
@@ -80,20 +80,19 @@ pub struct RunEvent {
     /// A whole message: a model's answer, a tool's result, or a question to the user and its answer.
     pub snapshot: Option<Snapshot>,
     /// Further fields, such as `output`, `iterations`, `max_iterations` and `branch_outputs`.
-    #[schema(value_type = Option<Object>)]
     pub data: Option<Map<String, Value>>,
     /// Why the workflow, agent, function or branch has failed.
     pub error: Option<String>,
 }
 
 /// A whole message: of a task agent's conversation with its model, or of a question to the user.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// `assistant`, `tool` or `user`.
     pub role: String,
     /// The text, or the tool's result as JSON.
     pub content: String,
     /// Tool calls that the model asks for. Null without tool calls.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub tool_calls: Option<Vec<Value>>,
 }

@@ -14,15 +14,15 @@ use crate::model::Models;
 use crate::model::offline::Offline;
 use crate::workflow::asking::Asking;
 use async_trait::async_trait;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
-use utoipa::ToSchema;
 
 /// State of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StageStatus {
     /// The stage has started and not ended. In a run with the status `waiting`, it waits for the user's answer. In a
@@ -35,7 +35,7 @@ pub enum StageStatus {
 }
 
 /// One attempt of a stage or branch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineEntry {
     /// Place in the run, such as `outer_loop[2]/parallel/verify`.
     pub path: String,
