@@ -37,7 +37,6 @@ pub(super) struct Applied {
 pub(super) const LIST: Operation = Operation::get("/api/v1/agents", "agents", "list_agents")
     .summary("Lists all agents, ordered by id.")
     .ok::<AgentList>("The agents");
-
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
     let agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
     Ok(Json(AgentList { agents }))
@@ -47,7 +46,6 @@ pub(super) const SHOW: Operation = Operation::get("/api/v1/agents/{agent_id}", "
     .summary("Shows an agent's configuration as applied.")
     .details("Secrets stay `${NAME}`.")
     .ok::<StoredAgent>("The agent");
-
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,
@@ -62,7 +60,6 @@ pub(super) const APPLY: Operation = Operation::put("/api/v1/agents/{agent_id}", 
     .details("The body is an agent file as JSON. Every turn that starts after the response uses it.")
     .file_body("An agent file as JSON, see docs/agents.md")
     .ok::<Applied>("The agent is stored");
-
 pub(super) async fn apply(
     State(state): State<GatewayState>,
     Params(agent_id): Params<String>,

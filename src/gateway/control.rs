@@ -15,13 +15,10 @@ use types::job::Command;
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct CommandDetails {
     /// Name of the timers to cancel; all timers by default. Other commands ignore it.
-    #[serde(default)]
     name: Option<String>,
     /// Why the command is given; recorded with the session.
-    #[serde(default)]
     reason: Option<String>,
     /// Who gives the command.
-    #[serde(default)]
     by: Option<String>,
 }
 
@@ -32,7 +29,6 @@ pub(super) struct HumanReply {
     #[schemars(length(min = 1), regex(pattern = r"\S"))]
     text: String,
     /// Who writes it.
-    #[serde(default)]
     by: Option<String>,
 }
 
@@ -51,7 +47,6 @@ pub(super) const CANCEL: Operation = command("/api/v1/sessions/{session_id}/canc
         "The running turn ends immediately, as does every turn before the command in the lane. The session becomes \
          `cancelled`; its timers are cancelled, a handoff ends, and the session leaves a waiting flow.",
     );
-
 pub(super) async fn cancel(
     state: State<GatewayState>,
     id: Params<String>,
@@ -63,7 +58,6 @@ pub(super) async fn cancel(
 pub(super) const RELEASE: Operation = command("/api/v1/sessions/{session_id}/release", "release_session")
     .summary("Releases a conversation from a human, or from a flow that waits for an answer.")
     .details("The session becomes `ready`, and the agent handles the user's next message.");
-
 pub(super) async fn release(
     state: State<GatewayState>,
     id: Params<String>,
@@ -77,7 +71,6 @@ pub(super) const CLOSE: Operation =
         "Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message \
          opens the conversation again.",
     );
-
 pub(super) async fn close(
     state: State<GatewayState>,
     id: Params<String>,
@@ -88,7 +81,6 @@ pub(super) async fn close(
 
 pub(super) const CANCEL_TIMERS: Operation = command("/api/v1/sessions/{session_id}/timers/cancel", "cancel_timers")
     .summary("Cancels pending timers: those with the given `name`, or all.");
-
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
     id: Params<String>,
@@ -116,7 +108,6 @@ pub(super) const REPLY: Operation = Operation::post("/api/v1/sessions/{session_i
     .details("Sessions in another status get 409 `not_transferred`.")
     .body::<HumanReply>()
     .accepted::<PostedReply>("The queue has stored the reply");
-
 pub(super) async fn reply(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

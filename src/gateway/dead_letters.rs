@@ -26,7 +26,6 @@ pub(super) const GET_ALL: Operation = Operation::get("/api/v1/dead", "operation"
     .details("A dead letter is a job that the engine does not try again by itself.")
     .query::<LimitParam>()
     .ok::<DeadLetterList>("The dead letters");
-
 pub(super) async fn get_all(
     State(state): State<GatewayState>,
     Filter(many): Filter<LimitParam>,
@@ -38,7 +37,6 @@ pub(super) async fn get_all(
 pub(super) const GET_ONE: Operation = Operation::get("/api/v1/dead/{which}", "operation", "show_letter")
     .summary("Shows a dead letter with its payload, by number or job id.")
     .ok::<DeadLetterDetails>("The dead letter");
-
 pub(super) async fn get_one(
     State(state): State<GatewayState>,
     Params(which): Params<String>,
@@ -50,7 +48,6 @@ pub(super) const POST_REPLAY: Operation = Operation::post("/api/v1/dead/{which}/
     .summary("Puts a dead letter's job back on its lane, and removes the dead letter.")
     .details("The job gets a new `job_id`.")
     .accepted::<ReplayedLetter>("The queue has stored the job");
-
 pub(super) async fn post_replay(
     State(state): State<GatewayState>,
     Params(which): Params<String>,

@@ -16,7 +16,6 @@ pub(super) struct Findings {
 pub(super) const EXAMINE: Operation = Operation::get("/api/v1/doctor", "operation", "doctor")
     .summary("Checks this deployment and reports problems with their remedies.")
     .ok::<Findings>("The results of the checks");
-
 pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let mut findings = doctor::files(&state.settings);

@@ -26,7 +26,6 @@ pub(super) const FOLLOW: Operation =
              events from now on.",
         )
         .event_stream("Server-sent events; the response does not end by itself");
-
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,

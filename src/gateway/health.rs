@@ -24,7 +24,6 @@ pub(super) struct Condition {
 pub(super) const ALIVE: Operation = Operation::get("/healthz", "operation", "healthz")
     .summary("Reports that the process runs.")
     .ok::<Condition>("The process runs");
-
 pub(super) async fn alive() -> Json<Condition> {
     Json(Condition { status: "ok" })
 }
@@ -33,7 +32,6 @@ pub(super) const READY: Operation = Operation::get("/readyz", "operation", "read
     .summary("Reports whether the queue and the store respond.")
     .details("503 `not_ready` names the part that is unreachable.")
     .ok::<Condition>("The queue and the store respond");
-
 pub(super) async fn ready(State(state): State<GatewayState>) -> Result<Json<Condition>, Reject> {
     let (queue, store) =
         tokio::join!(is_reachable("queue", state.queue.ping()), is_reachable("store", state.store.ping()));

@@ -64,7 +64,6 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/knowledge", "agents",
     .summary("Lists the stored texts, ordered by agent and name.")
     .query::<AgentFilter>()
     .ok::<SourceList>("The texts, without their content");
-
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(whose): Filter<AgentFilter>,
@@ -76,7 +75,6 @@ pub(super) const FIND: Operation = Operation::get("/api/v1/knowledge/search", "a
     .summary("Searches an agent's texts in the same way as a reply does.")
     .query::<SearchParams>()
     .ok::<HitList>("The passages, best first");
-
 pub(super) async fn find(
     State(state): State<GatewayState>,
     Filter(asked): Filter<SearchParams>,
@@ -91,7 +89,6 @@ pub(super) const STORE: Operation = Operation::put("/api/v1/knowledge/{agent_id}
     .query::<Effect>()
     .body::<NewText>()
     .ok::<StoredSource>("The text is stored");
-
 pub(super) async fn store(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,
@@ -108,7 +105,6 @@ pub(super) const DELETE: Operation =
         .summary("Removes a text.")
         .query::<Effect>()
         .ok::<RemovedSource>("The text is removed");
-
 pub(super) async fn delete(
     State(state): State<GatewayState>,
     Params((agent_id, source)): Params<(String, String)>,

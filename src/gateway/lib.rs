@@ -14,7 +14,7 @@
 //!    `run_events` selects the events of one run.
 //!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
-//! describes them: it puts together the `operation` beside each handler, `schemas`, `error_codes` and `examples`.
+//! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
 mod agents;
 mod auth;

@@ -18,7 +18,6 @@ pub(super) const POST_MESSAGE: Operation = Operation::post("/api/v1/messages", "
     )
     .body::<NewMessage>()
     .accepted::<Accepted>("The queue has stored the message");
-
 pub(super) async fn post_message(
     State(state): State<GatewayState>,
     Body(document): Body<Map<String, Value>>,

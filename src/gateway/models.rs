@@ -14,7 +14,6 @@ pub(super) const SHOW: Operation = Operation::get("/api/v1/models", "agents", "l
          those of this process. Keys and addresses are not shown.",
     )
     .ok::<ModelList>("The agents, stages and models");
-
 pub(super) async fn show(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
     Ok(Json(list(state.store.as_ref(), known(&state), &state.settings.budget).await?))
 }

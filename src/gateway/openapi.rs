@@ -122,12 +122,12 @@ impl Endpoint {
             Access::ThisMachine => vec![error_codes::FOREIGN],
             Access::Token => vec![error_codes::TOKEN],
         };
-        let body = self.operation.is_body_required();
-        errors.extend(self.operation.has_path_parameters().then_some(error_codes::PATH));
-        errors.extend(self.operation.has_query().then_some(error_codes::QUERY));
-        errors.extend(body.is_some().then_some(error_codes::BODY));
+        let Operation { path, query, body, .. } = self.operation;
+        errors.extend(path.contains('{').then_some(error_codes::PATH));
+        errors.extend(query.map(|_| error_codes::QUERY));
+        errors.extend(body.map(|_| error_codes::BODY));
         // Only a body that may be left out may have any content type.
-        errors.extend((body == Some(true)).then_some(error_codes::CONTENT_TYPE));
+        errors.extend(body.filter(|body| body.required).map(|_| error_codes::CONTENT_TYPE));
         errors
     }
 }
@@ -174,7 +174,6 @@ impl Document {
 pub(super) const SHOW: Operation = Operation::get("/openapi.json", "operation", "openapi")
     .summary("Returns this description (OpenAPI 3.1).")
     .ok::<Value>("This document");
-
 pub(super) async fn show(Extension(document): Extension<Document>) -> ([(HeaderName, HeaderValue); 1], Bytes) {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], document.0)
 }

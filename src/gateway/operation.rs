@@ -1,4 +1,4 @@
-//! Descriptions of endpoints. Each handler has its [`Operation`] beside it: texts, the types of query and body, and
+//! Descriptions of endpoints. Above each handler is its [`Operation`]: texts, the types of query and body, and
 //! the response if it succeeds. `openapi` adds the errors.
 
 use super::examples::{self, Examples};
@@ -23,19 +23,19 @@ pub(super) struct Operation {
     id: &'static str,
     summary: &'static str,
     details: Option<&'static str>,
-    query: Option<SchemaOf>,
+    pub(super) query: Option<SchemaOf>,
     last_event_id: Option<&'static str>,
-    body: Option<Body>,
+    pub(super) body: Option<Body>,
     success: Option<Success>,
     no_content: Option<&'static str>,
 }
 
 /// The body of a request: JSON.
 #[derive(Clone, Copy)]
-struct Body {
+pub(super) struct Body {
     description: Option<&'static str>,
     schema: SchemaOf,
-    required: bool,
+    pub(super) required: bool,
 }
 
 /// The response of an operation that succeeds.
@@ -144,27 +144,12 @@ impl Operation {
         Self { success: Some(Success { status, description, media_type, schema }), ..self }
     }
 
-    /// True if the path has parameters.
-    pub(super) fn has_path_parameters(&self) -> bool {
-        self.path.contains('{')
-    }
-
-    /// True if the query has parameters.
-    pub(super) const fn has_query(&self) -> bool {
-        self.query.is_some()
-    }
-
-    /// Whether the body may be absent; `None` without a body.
-    pub(super) fn is_body_required(&self) -> Option<bool> {
-        self.body.map(|body| body.required)
-    }
-
     /// The operation as OpenAPI, without responses. `suffix` ends its id.
     pub(super) fn describe(&self, suffix: &str, schemas: &mut SchemaGenerator) -> Value {
         let parameters = self.parameters(schemas);
-        let example = examples::of(self.id).request;
+        let Examples { request, .. } = examples::of(self.id);
         let body = self.body.map(|Body { description, schema, required }| {
-            let content = json!({"application/json": media(schema(schemas), example, None)});
+            let content = json!({"application/json": media(schema(schemas), request.as_ref(), None)});
             present(json!({"description": description, "content": content, "required": required}))
         });
         present(json!({
@@ -182,7 +167,8 @@ impl Operation {
         let mut responses = Map::new();
         if let Some(Success { status, description, media_type, schema }) = self.success {
             let Examples { response, events, .. } = examples::of(self.id);
-            let content = json!({media_type: media(schema(schemas), response, examples::blocks(&events))});
+            let blocks = examples::blocks(&events);
+            let content = json!({media_type: media(schema(schemas), response.as_ref(), blocks.as_ref())});
             responses.insert(status.to_string(), json!({"description": description, "content": content}));
         }
         responses.extend(self.no_content.map(|text| ("204".to_owned(), json!({"description": text}))));
@@ -208,15 +194,13 @@ impl Operation {
 
 /// Describes a parameter of the path. Each name has the same meaning in all paths.
 fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
-    let text = json_schema!({"type": "string"});
+    let (id, text) = (schemas.subschema_for::<Id>(), json_schema!({"type": "string"}));
     let (description, example, schema) = match name {
-        "session_id" => ("The session", "s1", schemas.subschema_for::<Id>()),
+        "session_id" => ("The session", "s1", id),
         "turn_id" => ("The turn", "m-1", schemas.subschema_for::<DottedId>()),
-        "agent_id" => ("The agent", "sales", schemas.subschema_for::<Id>()),
-        "workflow_id" => {
-            ("The workflow. For a run also a task agent", "research_workflow", schemas.subschema_for::<Id>())
-        }
-        "run_id" => ("The run", "r1", schemas.subschema_for::<Id>()),
+        "agent_id" => ("The agent", "sales", id),
+        "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),
+        "run_id" => ("The run", "r1", id),
         "source" => {
             let name = json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_NAME});
             ("Name of the text, percent-encoded", "kb/returns.md", name)
@@ -257,7 +241,7 @@ fn query_parameters(mut query: Schema) -> Vec<Value> {
 }
 
 /// A body with its schema and examples.
-fn media(mut schema: Schema, example: Option<Value>, examples: Option<Value>) -> Value {
+fn media(mut schema: Schema, example: Option<&Value>, examples: Option<&Value>) -> Value {
     // The schema of any value is `true`, but many tools know only objects.
     schema.ensure_object();
     present(json!({"schema": schema, "example": example, "examples": examples}))

@@ -17,7 +17,6 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/processes", "operatio
     .summary("Lists the processes that run now.")
     .details("Each has its roles and the names of its models, flows, functions, secrets and private hosts; no values.")
     .ok::<ProcessList>("The processes");
-
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<ProcessList>, Reject> {
     Ok(Json(ProcessList { processes: state.store.processes().await? }))
 }

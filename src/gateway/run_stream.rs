@@ -29,19 +29,15 @@ pub(super) struct RunRequest {
     query: String,
     /// The session that the run belongs to. Its history precedes the query, and its stream has the run's events.
     #[schemars(with = "Option<Id>")]
-    #[serde(default)]
     session_id: Option<String>,
     /// The user for whom it runs.
     #[schemars(with = "Option<DottedId>")]
-    #[serde(default)]
     user_id: Option<String>,
     /// The channel of the run's events; `default` if omitted.
     #[schemars(with = "Option<Id>")]
-    #[serde(default)]
     channel: Option<String>,
     /// Id of the run; a UUID by default. A repeat with the same id and content is the same run.
     #[schemars(with = "Option<Id>")]
-    #[serde(default)]
     run_id: Option<String>,
 }
 
@@ -111,7 +107,6 @@ pub(super) const POST_RUN: Operation = Operation::post(
 )
 .body::<RunRequest>()
 .event_stream("Server-sent events until the run ends");
-
 pub(super) async fn post_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -134,7 +129,6 @@ pub(super) const GET_RUN: Operation = Operation::get(
 .last_event_id("The last `id` that the client has seen: the events of that run after it follow.")
 .event_stream("Server-sent events until the run ends")
 .no_content("The run has ended, and the client has seen its last event");
-
 pub(super) async fn get_run(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -166,7 +160,6 @@ pub(super) const POST_START: Operation =
         .summary("Starts a run without following it.")
         .body::<RunRequest>()
         .accepted::<StartedRun>("The queue has stored the run");
-
 pub(super) async fn post_start(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -184,7 +177,6 @@ pub(super) const FOLLOW: Operation = Operation::get("/api/v1/runs/{run_id}/event
     .last_event_id("The last `id` that the client has seen: the events after it follow. Without it: all stored events.")
     .event_stream("Server-sent events until the run ends")
     .no_content("The run has ended, and the client has seen its last event");
-
 pub(super) async fn follow(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,

@@ -40,10 +40,8 @@ pub(super) struct RunFilter {
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct Cancellation {
     /// Why the run is cancelled.
-    #[serde(default)]
     reason: Option<String>,
     /// Who cancels it.
-    #[serde(default)]
     by: Option<String>,
 }
 
@@ -59,7 +57,6 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/runs", "workflows", "
     .summary("Lists runs, newest first.")
     .query::<RunFilter>()
     .ok::<RunList>("The runs");
-
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<RunFilter>,
@@ -76,7 +73,6 @@ pub(super) async fn list(
 pub(super) const SHOW: Operation = Operation::get("/api/v1/runs/{run_id}", "workflows", "show_run")
     .summary("Shows a run with its timeline: each stage with its times, input, output and tokens.")
     .ok::<RunDetails>("The run");
-
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -89,7 +85,6 @@ pub(super) const CANCEL: Operation = Operation::post("/api/v1/runs/{run_id}/canc
     .details("For a run within a session's turn it cancels that turn.")
     .optional_body::<Cancellation>()
     .accepted::<StartedRun>("The queue has stored the command");
-
 pub(super) async fn cancel(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -104,7 +99,6 @@ pub(super) const RESUME: Operation = Operation::post("/api/v1/runs/{run_id}/resu
     .summary("Continues a failed or cancelled run.")
     .details("Recorded stages keep their output, failed stages run again.")
     .accepted::<StartedRun>("The queue has stored the command");
-
 pub(super) async fn resume(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,
@@ -117,7 +111,6 @@ pub(super) const RESTART: Operation = Operation::post("/api/v1/runs/{run_id}/res
     .summary("Repeats a run from a stage, as a new run.")
     .body::<Restart>()
     .accepted::<StartedRun>("The queue has stored the new run");
-
 pub(super) async fn restart(
     State(state): State<GatewayState>,
     Params(run_id): Params<String>,

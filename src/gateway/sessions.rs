@@ -46,7 +46,6 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions"
     .summary("Lists sessions, last changed first.")
     .query::<SessionFilter>()
     .ok::<SessionList>("The sessions");
-
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<SessionFilter>,
@@ -63,7 +62,6 @@ pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}
     .summary("Shows a session: its status, history, profile and timers.")
     .details("`has_jobs` is missing if the queue does not respond within 1 s.")
     .ok::<SessionDetails>("The session, without its lease");
-
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -91,7 +89,6 @@ pub(super) const TURNS: Operation = Operation::get("/api/v1/sessions/{session_id
     .details("A turn is listed after its commit.")
     .query::<LimitParam>()
     .ok::<TurnList>("The turns");
-
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
@@ -106,7 +103,6 @@ pub(super) const TURN: Operation =
     Operation::get("/api/v1/sessions/{session_id}/turns/{turn_id}", "sessions", "show_turn")
         .summary("Shows a turn with its steps.")
         .ok::<TurnDetails>("The turn");
-
 pub(super) async fn turn(
     State(state): State<GatewayState>,
     Params((session_id, turn_id)): Params<(String, String)>,

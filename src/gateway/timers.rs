@@ -31,7 +31,6 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/timers", "sessions", 
     .summary("Lists pending timers, next due first.")
     .query::<TimerFilter>()
     .ok::<TimerList>("The timers");
-
 pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(which): Filter<TimerFilter>,

@@ -23,7 +23,6 @@ pub(super) struct WorkflowList {
 pub(super) const LIST: Operation = Operation::get("/api/v1/workflows", "workflows", "list_workflows")
     .summary("Lists all workflows, ordered by id.")
     .ok::<WorkflowList>("The workflows");
-
 pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
     Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
 }
@@ -31,7 +30,6 @@ pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<Workf
 pub(super) const SHOW: Operation = Operation::get("/api/v1/workflows/{workflow_id}", "workflows", "show_workflow")
     .summary("Shows a workflow as registered.")
     .ok::<StoredWorkflow>("The workflow");
-
 pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -44,7 +42,6 @@ pub(super) const STRUCTURE: Operation =
         .summary("Shows a workflow's structure for display.")
         .details("Nested: types, ids, stages, branches and routes, inputs, conditions and limits.")
         .ok::<Value>("The structure");
-
 pub(super) async fn structure(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
@@ -59,7 +56,6 @@ pub(super) const PUT: Operation = Operation::put("/api/v1/workflows/{workflow_id
     .details("The body is a workflow file as JSON. Every run that starts after the response uses it.")
     .file_body("A workflow file as JSON, see docs/workflows.md")
     .ok::<Registered>("The workflow is stored");
-
 pub(super) async fn put(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,

@@ -1,8 +1,7 @@
 //! Identifiers: their legal form in subjects, keys and URLs.
 
 use crate::timestamp::Timestamp;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::borrow::Cow;
+use schemars::JsonSchema;
 use thiserror::Error;
 
 /// The largest length of an identifier, in bytes of UTF-8.
@@ -74,42 +73,24 @@ fn is_illegal(c: char) -> bool {
 }
 
 /// An identifier in schemas. [`check`] enforces the rules where ids are used.
+#[derive(JsonSchema)]
+#[schemars(
+    with = "String",
+    description = "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
+    extend("minLength" = 1, "maxLength" = MAX_BYTES),
+    extend("pattern" = r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$")
+)]
 pub enum Id {}
 
 /// An identifier that may contain dots, in schemas: `job_id`, `turn_id`, `user_id`.
+#[derive(JsonSchema)]
+#[schemars(
+    with = "String",
+    description = "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
+    extend("minLength" = 1, "maxLength" = MAX_BYTES),
+    extend("pattern" = r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$")
+)]
 pub enum DottedId {}
-
-impl JsonSchema for Id {
-    fn schema_name() -> Cow<'static, str> {
-        "Id".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.`; not beginning with `$`",
-            "minLength": 1,
-            "maxLength": MAX_BYTES,
-            "pattern": r"^[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/.]*$"
-        })
-    }
-}
-
-impl JsonSchema for DottedId {
-    fn schema_name() -> Cow<'static, str> {
-        "DottedId".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots",
-            "minLength": 1,
-            "maxLength": MAX_BYTES,
-            "pattern": r"^\.*[^$\s\x00-\x1f\x7f-\x9f*>/.][^\s\x00-\x1f\x7f-\x9f*>/]*$"
-        })
-    }
-}
 
 #[cfg(test)]
 mod tests {

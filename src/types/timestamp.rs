@@ -1,15 +1,19 @@
 //! Points in time as they are stored and sent.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// A point in time with millisecond precision, UTC.
 ///
 /// JSON has an RFC 3339 text with milliseconds, BSON a date.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(
+    with = "String",
+    description = "RFC 3339 text. Responses have UTC with milliseconds; requests may have any offset",
+    extend("format" = "date-time")
+)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -70,20 +74,6 @@ impl Serialize for Timestamp {
         } else {
             bson::DateTime::from_millis(self.0).serialize(serializer)
         }
-    }
-}
-
-impl JsonSchema for Timestamp {
-    fn schema_name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "format": "date-time",
-            "description": "RFC 3339 text. Responses have UTC with milliseconds; requests may have any offset"
-        })
     }
 }
 
