@@ -69,17 +69,17 @@ mod tests {
     #[derive(Deserialize, JsonSchema)]
     #[allow(dead_code, reason = "only a schema")]
     struct Sample {
-        kind: Option<Kind>,
+        kind: Option<Choice>,
         count: Option<u64>,
         #[serde(default)]
         size: usize,
     }
 
-    /// A choice.
+    /// One of two.
     #[derive(Deserialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]
     #[allow(dead_code, reason = "only a schema")]
-    enum Kind {
+    enum Choice {
         /// The first.
         One,
         /// The second.
@@ -91,11 +91,14 @@ mod tests {
         let mut schemas = generator();
         schemas.subschema_for::<Sample>();
         let components = schemas.take_definitions(true);
-        assert_eq!(components["Kind"], json!({"description": "A choice.", "type": "string", "enum": ["one", "two"]}));
+        assert_eq!(
+            components["Choice"],
+            json!({"description": "One of two.", "type": "string", "enum": ["one", "two"]})
+        );
         let fields = &components["Sample"]["properties"];
         assert_eq!(fields["count"], json!({"type": ["integer", "null"], "format": "int64", "minimum": 0}));
         assert_eq!(fields["size"], json!({"type": "integer", "minimum": 0}));
-        assert_eq!(fields["kind"], json!({"anyOf": [{"$ref": "#/components/schemas/Kind"}, {"type": "null"}]}));
+        assert_eq!(fields["kind"], json!({"anyOf": [{"$ref": "#/components/schemas/Choice"}, {"type": "null"}]}));
     }
 
     #[test]
@@ -107,7 +110,7 @@ mod tests {
             without_null(&mut field);
             Value::Object(field)
         };
-        assert_eq!(field("kind"), json!({"$ref": "#/components/schemas/Kind"}));
+        assert_eq!(field("kind"), json!({"$ref": "#/components/schemas/Choice"}));
         assert_eq!(field("count"), json!({"type": "integer", "format": "int64", "minimum": 0}));
         assert_eq!(field("size"), json!({"type": "integer", "default": 0, "minimum": 0}));
     }
