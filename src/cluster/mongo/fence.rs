@@ -3,7 +3,8 @@
 //! The usual fence is a filter such as `{_id, epoch}`. With it the server plans a query for each update, and this
 //! planning took 40 % of its time for the two updates of a turn. A filter by `_id` alone takes the server's fastest
 //! path to the document. So here the condition is part of the update instead: an operator that fails when the condition
-//! does not hold, and then the server rejects the whole update.
+//! does not hold, and then the server rejects the whole update. In five alternating rounds of `bench turns`, filters in
+//! place of the fence took 22 % more processor time per turn, and 40 % more of mongod's.
 //!
 //! The field `fence` of a session document holds *tokens*. A token is a field with a number in an array:
 //!

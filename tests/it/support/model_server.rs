@@ -133,6 +133,18 @@ struct Inner {
     changed: tokio::sync::Notify,
 }
 
+impl Inner {
+    fn record(&self, headers: HeaderMap, body: Value) -> Call {
+        let mut calls = self.calls.lock().unwrap();
+        let at = self.clock.lock().unwrap().now();
+        let call =
+            Call { headers, body, number: calls.len(), at, began: Instant::now(), ended: None, when_idle: false };
+        calls.push(call.clone());
+        self.changed.notify_waiters();
+        call
+    }
+}
+
 /// The server. Dropping it stops it.
 pub struct ModelServer {
     inner: Arc<Inner>,
@@ -217,17 +229,14 @@ impl Drop for ModelServer {
 
 async fn handle(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response {
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    let call = {
-        let mut calls = inner.calls.lock().unwrap();
-        let at = inner.clock.lock().unwrap().now();
-        let call =
-            Call { headers, body, number: calls.len(), at, began: Instant::now(), ended: None, when_idle: false };
-        calls.push(call.clone());
-        call
+    let (call, answer) = {
+        // Held until the answer is chosen: a test that sees the call and replaces the script replaces it for later calls.
+        let script = inner.script.lock().unwrap();
+        let call = inner.record(headers, body);
+        let queued = inner.queues.lock().unwrap().get_mut(call.schema()).and_then(VecDeque::pop_front);
+        let answer = queued.or_else(|| script.as_ref().and_then(|script| script(&call)));
+        (call, answer)
     };
-    inner.changed.notify_waiters();
-    let queued = inner.queues.lock().unwrap().get_mut(call.schema()).and_then(VecDeque::pop_front);
-    let answer = queued.or_else(|| inner.script.lock().unwrap().as_ref().and_then(|script| script(&call)));
     // The engine does not retry this status, so a gap in a script fails the test immediately.
     let gap = || Answer::status(418, &format!("the script has no more responses for `{}`", call.schema()));
     let answer = answer.unwrap_or_else(gap);

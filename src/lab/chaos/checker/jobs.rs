@@ -50,7 +50,9 @@ fn handled_once(case: &Case<'_>, sent: &SentMessage, found: &mut Found<'_>) {
             format!("message {job_id}: turn ended after too many attempts: {given_up}, dead letters: {letters:?}"),
         );
     }
-    found.counts().given_up += u64::from(given_up);
+    if given_up {
+        found.counts().given_up += 1;
+    }
 }
 
 fn given_up_once(case: &Case<'_>, bad: &SentInvalidJob, found: &mut Found<'_>) {
