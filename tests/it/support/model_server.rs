@@ -257,7 +257,7 @@ async fn respond(mut answer: Answer, call: &Call, clock: &Clock) -> Response {
     loop {
         answer = match answer {
             Answer::WhenIdle(then) => {
-                clock.sleep(MOVED).await;
+                clock.sleep_until(clock.moment() + MOVED).await;
                 *then
             }
             Answer::Gated(gate, then) => {

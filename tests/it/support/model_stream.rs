@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, Interval, interval_at};
 
 /// Interval of comments in a stalled stream. Shorter than any idle timeout, so that comments would keep the stream
 /// alive.
@@ -36,7 +37,7 @@ pub struct Stream {
     end: End,
     /// Bytes of each network chunk; `None` sends all events together.
     chunk: Option<usize>,
-    /// Pause before each chunk of a slow server.
+    /// Interval at which a slow server sends its chunks.
     slow_by: Option<Duration>,
     /// If set, each chunk needs a permit.
     gate: Option<Arc<Semaphore>>,
@@ -79,8 +80,8 @@ impl Stream {
         Self { chunk: Some(bytes), ..self }
     }
 
-    /// A server that pauses before each chunk, for tests of time limits and rates. Without [`Stream::in_chunks_of`],
-    /// each event is a chunk.
+    /// A server that sends a chunk at each interval, for tests of time limits and rates. Without
+    /// [`Stream::in_chunks_of`], each event is a chunk.
     pub fn slow_by(self, pause: Duration) -> Self {
         Self { slow_by: Some(pause), ..self }
     }
@@ -112,10 +113,12 @@ impl Stream {
             None => events.map(Bytes::from).collect(),
             Some(size) => events.collect::<String>().as_bytes().chunks(size).map(Bytes::copy_from_slice).collect(),
         };
-        let (slow_by, end, gate) = (self.slow_by, self.end, self.gate);
-        let sent = futures::stream::iter(chunks).then(move |chunk| {
+        let (end, gate) = (self.end, self.gate);
+        let (ticks, comments) = (self.slow_by.map(every), every(COMMENTS));
+        let sent = futures::stream::unfold((chunks.into_iter(), ticks), move |(mut chunks, mut ticks)| {
             let gate = gate.clone();
             async move {
+                let chunk = chunks.next()?;
                 if let Some(gate) = &gate {
                     gate.acquire().await.unwrap().forget();
                 }
@@ -123,19 +126,19 @@ impl Stream {
                 for _ in 0..TURNS_BETWEEN {
                     tokio::task::yield_now().await;
                 }
-                if let Some(pause) = slow_by {
-                    tokio::time::sleep(pause).await;
+                if let Some(ticks) = &mut ticks {
+                    ticks.tick().await;
                 }
-                Ok::<_, std::io::Error>(chunk)
+                Some((Ok::<_, std::io::Error>(chunk), (chunks, ticks)))
             }
         });
-        let after = futures::stream::unfold((), move |()| async move {
+        let after = futures::stream::unfold(comments, move |mut ticks| async move {
             match end {
                 End::Done | End::Closed => None,
-                End::Cut => Some((Err(std::io::Error::other("connection lost")), ())),
+                End::Cut => Some((Err(std::io::Error::other("connection lost")), ticks)),
                 End::Stalled => {
-                    tokio::time::sleep(COMMENTS).await;
-                    Some((Ok(Bytes::from_static(b": still there\n\n")), ()))
+                    ticks.tick().await;
+                    Some((Ok(Bytes::from_static(b": still there\n\n")), ticks))
                 }
             }
         });
@@ -153,4 +156,9 @@ impl Default for Stream {
 
 fn chunk_of(choices: &Value) -> Value {
     json!({"object": "chat.completion.chunk", "model": "streamed-1", "choices": choices})
+}
+
+/// Ticks at this interval, the first after one of it.
+fn every(interval: Duration) -> Interval {
+    interval_at(Instant::now() + interval, interval)
 }
