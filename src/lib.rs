@@ -47,6 +47,8 @@ pub mod workflow {
 /// The events that channels receive, and how to show replies that arrive in chunks.
 pub mod events {
     pub use types::event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent, TurnEnd, TurnEvent};
+    pub use types::outcome::Outcome;
+    pub use types::session::Status;
     pub use types::texts::{Shown, Texts};
 }
 

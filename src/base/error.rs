@@ -67,10 +67,12 @@ impl Error for Explained {
 /// Prints an error with its causes, separated by `: `. Omits a cause that the text already contains, because many
 /// errors include the text of their source.
 pub fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    for cause in causes(error).skip(1) {
+    let mut text = String::new();
+    for cause in causes(error) {
         let part = cause.to_string();
-        if !text.contains(&part) {
+        if text.is_empty() {
+            text = part;
+        } else if !text.contains(&part) {
             text = format!("{text}: {part}");
         }
         if cause.is::<Explained>() {
@@ -112,6 +114,8 @@ mod tests {
         let explained = SharedError::explained("no server responds", io::Error::other("Kind: I/O, labels: {}"));
         let failed = Failed::Unavailable(explained);
         assert_eq!(with_causes(&failed), "the store is unavailable: no server responds");
+        let alone = SharedError::explained("no server responds", io::Error::other("Kind: I/O, labels: {}"));
+        assert_eq!(with_causes(&*alone), "no server responds");
         assert!(causes(&failed).any(|cause| cause.is::<io::Error>()), "the source is still there: {failed:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! [`CommandError`]: why a command was refused, with a message and a hint for the caller.
 
-use base::error::SharedError;
+use base::error::{SharedError, with_causes};
 use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
 use definitions::workflow::read::WorkflowError;
@@ -104,7 +104,7 @@ impl CommandError {
 
     /// Creates an error of the kind [`ErrorKind::Internal`], and logs `cause`.
     fn internal(message: &str, cause: SharedError) -> Self {
-        warn!("{message}: {cause}");
+        warn!("{message}: {}", with_causes(&*cause));
         Self::new(ErrorKind::Internal, "internal", message, "the gateway's log has the details").caused_by(cause)
     }
 
@@ -143,7 +143,7 @@ impl From<QueueError> for CommandError {
             }
             QueueError::TooLarge { .. } => Self::too_large(error.to_string()).caused_by(error),
             QueueError::Unavailable(problem) => {
-                warn!("the queue is unavailable: {problem}");
+                warn!("the queue is unavailable: {}", with_causes(&*problem));
                 Self::unavailable(
                     "queue_unavailable",
                     "the queue is unavailable",
@@ -160,7 +160,7 @@ impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(problem) => {
-                warn!("the store is unavailable: {problem}");
+                warn!("the store is unavailable: {}", with_causes(&*problem));
                 Self::unavailable(
                     "store_unavailable",
                     "the store is unavailable",

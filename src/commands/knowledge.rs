@@ -9,10 +9,10 @@ use storage::store::Store;
 use types::ids;
 
 /// The number of hits that a search returns by default.
-const DEFAULT_HITS: usize = 4;
+pub const DEFAULT_HITS: usize = 4;
 
 /// The largest number of hits that a search returns.
-const MAX_HITS: usize = 50;
+pub const MAX_HITS: usize = 50;
 
 /// A text to be stored as a knowledge source.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]

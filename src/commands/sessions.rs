@@ -9,9 +9,9 @@ use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// The largest number of entries in a listing.
-const MAX_LIMIT: usize = 1_000;
+pub const MAX_LIMIT: usize = 1_000;
 /// The default number of entries in a listing.
-const DEFAULT_LIMIT: usize = 50;
+pub const DEFAULT_LIMIT: usize = 50;
 
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]

@@ -107,7 +107,7 @@ pub struct Registered {
 }
 
 /// Registers a workflow after validating it. Durable on return: every run that starts later uses it. The workflow and
-/// its task agents are validated against all running workers, or against the flows and settings `here` when none runs.
+/// its task agents are validated against all running workers, or against `flows` and the names `here` when none runs.
 pub async fn register(
     store: &dyn Store,
     flows: Vec<String>,

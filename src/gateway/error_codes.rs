@@ -67,7 +67,8 @@ pub(super) const QUEUE: Codes = codes! {
 pub(super) const PUBLISH: Codes = codes! {
     PAYLOAD_TOO_LARGE "too_large" "the payload of 1200000 bytes exceeds the queue's limit of 1048576 bytes"
         "send less text, or put large content somewhere else and send its address as an attachment";
-    SERVICE_UNAVAILABLE "queue_full" "the queue is full: 1000 messages wait in the lane of session `s1`"
+    SERVICE_UNAVAILABLE "queue_full" "the queue is full: session `s1` has 1000 jobs waiting, and \
+        `lane.max_depth` is 1000; retry when some are processed, or raise it"
         "retry after some of the waiting messages are processed";
 };
 /// An event stream opens.
@@ -127,6 +128,9 @@ pub(super) const MESSAGE: Codes = codes! {
 pub(super) const TEXT: Codes = codes! {
     BAD_REQUEST "empty_message" "text is empty and there are no attachments" "give `text` or `attachments`";
 };
+pub(super) const REPLY_TEXT: Codes = codes! {
+    BAD_REQUEST "empty_message" "text is empty" "give the reply to the user as `text`";
+};
 pub(super) const TASK_AGENT: Codes = codes! {
     BAD_REQUEST "task_agent" "agent `writer` is a task agent (it has a `system_prompt`): it takes no chat sessions"
         "name an agent that has an `sop`";
@@ -135,7 +139,7 @@ pub(super) const NOT_TRANSFERRED: Codes = codes! {
     CONFLICT "not_transferred" "session `s1` is `ready`, not `transferred`"
         "a human can reply only while the session is `transferred`";
 };
-pub(super) const REPLAY: Codes = codes! {
+pub(super) const UNFIT_LETTER: Codes = codes! {
     UNPROCESSABLE_ENTITY "unfit_letter" "dead letter 7 would fail again: only 65536 of its 90000 bytes are stored"
         "send a corrected message instead; `turnwheel dead show` has the payload";
 };
@@ -161,15 +165,15 @@ pub(super) const NEW_RUN: Codes = codes! {
     CONFLICT "run_id_taken" "`r1` is a chat session, or a run with another workflow, query, session, user or channel"
         "omit `run_id` for a random one";
 };
-pub(super) const CANCEL: Codes = codes! {
+pub(super) const RUN_ENDED: Codes = codes! {
     CONFLICT "run_ended" "run `r1` has ended: it is `completed`" "only a pending or running run can be cancelled";
 };
-pub(super) const RESUME: Codes = codes! {
+pub(super) const NOT_RESUMABLE: Codes = codes! {
     CONFLICT "run_of_turn" "run `r1` was a part of turn `m-1` of session `s1`"
         "restart it from a stage, which starts a run of its own";
     CONFLICT "run_not_failed" "run `r1` is `running`" "only a failed or cancelled run can be resumed";
 };
-pub(super) const RESTART: Codes = codes! {
+pub(super) const NO_SUCH_STAGE: Codes = codes! {
     BAD_REQUEST "unknown_stage" "`research` has no stage `summry`; it has: plan, summary"
         "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
     CONFLICT "no_steps" "the steps of run `r1` have expired, or are not recorded yet"

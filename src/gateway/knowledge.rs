@@ -5,7 +5,7 @@ use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
-use commands::knowledge::{NewText, RemovedSource, StoredSource, put, remove, search, sources};
+use commands::knowledge::{DEFAULT_HITS, MAX_HITS, NewText, RemovedSource, StoredSource, put, remove, search, sources};
 use definitions::knowledge::source::SourceEntry;
 use engine::knowledge::Hit;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub(super) struct SearchParams {
     /// The question, in the user's words.
     query: String,
     /// The highest number of passages.
-    #[schemars(range(min = 1, max = 50), extend("default" = 4))]
+    #[schemars(range(min = 1, max = MAX_HITS), extend("default" = DEFAULT_HITS))]
     limit: Option<usize>,
 }
 

@@ -71,9 +71,20 @@ impl Operation {
         tag: &'static str,
         id: &'static str,
     ) -> Self {
-        let (summary, details, query, last_event_id, body, success, no_content) =
-            ("", None, None, None, None, None, None);
-        Self { filter, method, path, tag, id, summary, details, query, last_event_id, body, success, no_content }
+        Self {
+            filter,
+            method,
+            path,
+            tag,
+            id,
+            summary: "",
+            details: None,
+            query: None,
+            last_event_id: None,
+            body: None,
+            success: None,
+            no_content: None,
+        }
     }
 
     /// One sentence.
@@ -185,7 +196,7 @@ impl Operation {
                 "in": "header",
                 "description": meaning,
                 "required": false,
-                "schema": {"type": ["string", "null"]},
+                "schema": {"type": "string"},
             })
         }));
         parameters

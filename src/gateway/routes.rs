@@ -37,7 +37,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(control::RELEASE, control::release, command)
         .add(control::CLOSE, control::close, command)
         .add(control::CANCEL_TIMERS, control::cancel_timers, command)
-        .add(control::REPLY, control::reply, &[ID, TEXT, SESSION, NOT_TRANSFERRED, STORE, QUEUE, PUBLISH])
+        .add(control::REPLY, control::reply, &[ID, REPLY_TEXT, SESSION, NOT_TRANSFERRED, STORE, QUEUE, PUBLISH])
         .add(timers::LIST, timers::list, &[ID, SESSION, STORE])
 }
 
@@ -60,7 +60,7 @@ fn operation(routes: Routes) -> Routes {
         .add(
             dead_letters::POST_REPLAY,
             dead_letters::post_replay,
-            &[LETTER, REPLAY, TASK_AGENT, AGENT, SESSION, STORE, QUEUE, PUBLISH],
+            &[LETTER, UNFIT_LETTER, TASK_AGENT, AGENT, SESSION, STORE, QUEUE, PUBLISH],
         )
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
@@ -87,7 +87,7 @@ fn runs(routes: Routes) -> Routes {
         .add(runs::LIST, runs::list, &[ID, STORE])
         .add(runs::SHOW, runs::show, &[ID, RUN, STORE])
         .add(run_stream::FOLLOW, run_stream::follow, &[ID, EVENT_ID, RUN, STORE, QUEUE, STREAM])
-        .add(runs::CANCEL, runs::cancel, &[ID, RUN, CANCEL, SESSION, STORE, QUEUE, PUBLISH])
-        .add(runs::RESUME, runs::resume, &[ID, RUN, RESUME, STORE, QUEUE, PUBLISH])
-        .add(runs::RESTART, runs::restart, &[ID, RUN, WORKFLOW, RESTART, STORE, QUEUE, PUBLISH])
+        .add(runs::CANCEL, runs::cancel, &[ID, RUN, RUN_ENDED, SESSION, STORE, QUEUE, PUBLISH])
+        .add(runs::RESUME, runs::resume, &[ID, RUN, NOT_RESUMABLE, STORE, QUEUE, PUBLISH])
+        .add(runs::RESTART, runs::restart, &[ID, RUN, WORKFLOW, NO_SUCH_STAGE, STORE, QUEUE, PUBLISH])
 }

@@ -7,9 +7,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use commands::run_details::{RunDetails, RunSummary, details};
-use commands::runs::StartedRun;
-use commands::runs::rerun_from;
-use commands::sessions::bounded;
+use commands::runs::{StartedRun, rerun_from};
+use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
 use serde::{Deserialize, Serialize};
 use types::ids::{self, Id};
 use types::run::{RunQuery, RunStatus};
@@ -32,7 +31,7 @@ pub(super) struct RunFilter {
     #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
     /// The highest number of runs.
-    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 

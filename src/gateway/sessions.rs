@@ -6,7 +6,9 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::error::CommandError;
-use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, public_view};
+use commands::sessions::{
+    DEFAULT_LIMIT, MAX_LIMIT, SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, public_view,
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::records::SessionQuery;
@@ -38,7 +40,7 @@ pub(super) struct SessionFilter {
     #[schemars(with = "Option<Id>")]
     agent_id: Option<String>,
     /// The highest number of sessions.
-    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 
@@ -80,7 +82,7 @@ pub(super) async fn show(
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct LimitParam {
     /// The highest number of entries.
-    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     pub(super) limit: Option<usize>,
 }
 

@@ -5,7 +5,7 @@ use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
-use commands::sessions::bounded;
+use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
 use commands::timers::{PendingTimer, pending};
 use serde::{Deserialize, Serialize};
 use types::ids::Id;
@@ -23,7 +23,7 @@ pub(super) struct TimerFilter {
     #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
     /// The highest number of timers.
-    #[schemars(range(min = 1, max = 1000), extend("default" = 50))]
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 

@@ -74,7 +74,7 @@ impl Serialize for Lenient {
 }
 
 /// Functions for `#[serde(with = …)]` on a [`Duration`]: a text with a unit, or whole seconds as an integer.
-pub mod lenient {
+pub(crate) mod lenient {
     use super::*;
 
     struct Visitor;
@@ -105,12 +105,12 @@ pub mod lenient {
     }
 
     /// Reads a text with a unit, or whole seconds.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         deserializer.deserialize_any(Visitor)
     }
 
     /// Writes a text with a unit.
-    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&format(*duration))
     }
 }

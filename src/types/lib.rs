@@ -2,8 +2,8 @@
 //!
 //! A [`job`] arrives on a [`session`]'s lane. The engine handles it in a [`turn`]: it follows the [`agent`]'s [`plan`]
 //! and executes each [`action`] as a recorded [`step`], within the [`budget`] of the agent and with one of its
-//! [`model_names`]. The turn publishes an [`event`] for each reply and status, and a last one with its [`outcome`]. It
-//! arms each follow-up [`timer`]. A workflow's execution is a [`run`], which ends with a [`run_outcome`]. A job that
+//! [`model_names`]. The turn publishes an [`event`] for each reply and status; its last event has the end of the turn with
+//! its [`outcome`]. It arms each follow-up [`timer`]. A workflow's execution is a [`run`], which ends with a [`run_outcome`]. A job that
 //! cannot be handled becomes a dead letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
 //!
 //! [`ids`], [`depth`], [`duration`], [`timestamp`] and [`canonical`] define the formats that all of these use.

@@ -1,8 +1,7 @@
 //! Turns, as stored.
 
-pub use crate::outcome::Outcome;
-
 use crate::job::Job;
+use crate::outcome::Outcome;
 use crate::session::Status;
 use crate::timestamp::Timestamp;
 use schemars::JsonSchema;

@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::run::RunRecord;
 use types::session::Status;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 /// Tokens of one model call.
 const CALL: u64 = 18;

@@ -6,7 +6,7 @@ use crate::support::script::{Answer, ScriptedModel, plan};
 use serde_json::json;
 use std::sync::Arc;
 use storage::store::records::Record;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(decision_that_another_worker_has_recorded_is_the_one_that_is_followed);
 

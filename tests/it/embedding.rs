@@ -28,9 +28,9 @@ use turnwheel::testing::{self, Script, act, end, hand_off, plain, say, stream, u
 use turnwheel::{Engine, EngineBuilder, EngineError};
 use types::event::ReplyKind;
 use types::job::Command;
+use types::outcome::Outcome;
 use types::session::Status;
 use types::texts::Shown;
-use types::turn::Outcome;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_say_what_they_promise() {

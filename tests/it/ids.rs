@@ -6,7 +6,7 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::eventually;
 use serde_json::json;
 use types::cause::Cause;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(
     ids_of_slack_whatsapp_and_mail_name_turns_over_http,

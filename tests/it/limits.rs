@@ -18,8 +18,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::session::Status;
-use types::turn::Outcome;
 
 on_both_backends!(
     hung_model_does_not_stop_sessions_of_another,

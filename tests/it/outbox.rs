@@ -13,8 +13,8 @@ use serde_json::json;
 use storage::store::records::{Acquire, Change, Commit, Committed};
 use types::cause::Cause;
 use types::event::{EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEnd};
+use types::outcome::Outcome;
 use types::session::Status;
-use types::turn::Outcome;
 
 on_both_backends!(
     next_turn_publishes_first_what_the_one_before_has_said,

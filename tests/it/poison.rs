@@ -19,8 +19,8 @@ use storage::store::records::{Acquire, Acquired, Commit, Committed};
 use types::cause::Cause;
 use types::duration::Text;
 use types::event::{Event, ReplyKind};
+use types::outcome::Outcome;
 use types::session::Status;
-use types::turn::Outcome;
 
 on_both_backends!(
     panic_in_a_registered_tool_cancels_its_turn_only,

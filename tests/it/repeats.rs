@@ -14,8 +14,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
 use types::ids;
+use types::outcome::Outcome;
 use types::session::RECENT_JOBS;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 on_both_backends!(
     job_id_that_the_session_has_forgotten_begins_a_turn_of_its_own,

@@ -26,8 +26,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::session::Status;
-use types::turn::Outcome;
 
 /// An engine whose model replies `<message>!`.
 async fn echo(backend: Backend, agent: &Value) -> Engine {

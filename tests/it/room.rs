@@ -10,7 +10,7 @@ use crate::support::servers::{ClusterHandles, Server, cluster};
 use base::config::{Settings, Streams};
 use serde_json::{Value, json};
 use storage::queue::{LANE_RESERVE, Publish, QueueError, Storage};
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 async fn refused(gateway: &Gateway, session_id: &str, job_id: &str) -> Option<String> {
     let body = json!({"session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": "在吗"});

@@ -11,8 +11,8 @@ use std::time::Duration;
 use types::duration::Text;
 use types::event::{Event, ReplyKind, TurnEnd};
 use types::ids;
+use types::outcome::Outcome;
 use types::session::RECENT_JOBS;
-use types::turn::Outcome;
 
 on_both_backends!(
     merged_messages_end_together,

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::warn;
 use types::budget::Limit;
 use types::cause::Cause;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 /// Bucket bounds for durations from a millisecond to minutes.
 const SECONDS_BUCKETS: &[f64] =

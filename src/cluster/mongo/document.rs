@@ -189,7 +189,7 @@ pub(super) fn read_turn(raw: &RawDocumentBuf) -> Result<TurnRecord, StoreError> 
         turn_id: String,
         job: Value,
         statuses: Vec<types::turn::StatusAt>,
-        outcome: types::turn::Outcome,
+        outcome: types::outcome::Outcome,
         reason: Option<String>,
         attempts: u32,
         queued_at: Option<Timestamp>,

@@ -13,9 +13,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use storage::store::records::{Acquire, Commit, Record, Recorded};
 use storage::store::{Result, StoreError};
+use types::outcome::Outcome;
 use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, StatusAt, TurnMark, TurnRecord};
+use types::turn::{StatusAt, TurnMark, TurnRecord};
 
 impl Db {
     /// Inserts the steps of all requests, and reads back the steps that were already recorded.

@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The largest accepted file. It stops a mistaken path before the file fills the memory.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// So many lines with a full-width colon before an error are tried as its cause.
+/// How many of the lines with a full-width colon before an error are tried as its cause, from the last one.
 const MAX_COLONS: usize = 8;
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -41,7 +41,7 @@ pub enum DocumentError {
 }
 
 /// Each file with its content or its error. The error does not repeat the file's name.
-pub type LoadedFiles<T, E> = Vec<(PathBuf, Result<T, E>)>;
+pub(crate) type LoadedFiles<T, E> = Vec<(PathBuf, Result<T, E>)>;
 
 /// The text without the byte order mark that some editors write at its beginning.
 pub fn plain(text: &str) -> &str {
@@ -133,7 +133,7 @@ pub(crate) fn is_document(path: &Path) -> bool {
 }
 
 /// The type of a value, in the terms of these files.
-pub fn yaml_kind(value: &Value) -> &'static str {
+pub(crate) fn yaml_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
         Value::Bool(_) => "a boolean",

@@ -164,7 +164,7 @@ fn is_true(text: &str) -> bool {
 }
 
 /// The problem of a condition. Without a remedy, the list of forms is the remedy.
-pub struct ConditionFault {
+pub(crate) struct ConditionFault {
     problem: String,
     remedy: Option<&'static str>,
 }

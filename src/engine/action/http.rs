@@ -31,9 +31,9 @@ const MAX_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
 /// Replaces `${NAME}` in a text of the operator by the secret's value. Fails if the secret is not allowed or not set.
-pub type Fill = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+pub(crate) type Fill = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 /// Replaces the values of secrets in a text by asterisks.
-pub type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;
+pub(crate) type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Inserts secrets into calls, and masks them in results and errors.
 #[derive(Clone)]

@@ -4,8 +4,8 @@
 //! reads a session's published events.
 
 pub mod prompt_view;
-pub mod read_back;
-pub mod reply_stream;
+pub(crate) mod read_back;
+pub(crate) mod reply_stream;
 pub mod stored;
 
 use crate::action::http::HttpCaller;

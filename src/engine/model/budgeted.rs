@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Decides whether a model may be called.
 #[async_trait]
-pub trait Admission: Send + Sync {
+pub(crate) trait Admission: Send + Sync {
     /// Refuses the call with [`ModelError::Spent`] when a budget is used up. Otherwise returns the task agent whose day
     /// the call counts against, in addition to the turn's agent.
     async fn admit(&self, request: &ModelRequest) -> Result<Option<String>, ModelError>;

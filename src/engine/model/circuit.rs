@@ -48,7 +48,7 @@ impl CircuitState {
 }
 
 /// A model behind a circuit breaker.
-pub struct CircuitBreaker {
+pub(crate) struct CircuitBreaker {
     name: String,
     inner: Arc<dyn Model>,
     circuit: Mutex<Circuit>,
@@ -56,12 +56,12 @@ pub struct CircuitBreaker {
 
 impl CircuitBreaker {
     /// Wraps `inner`, which the settings name `name`. The circuit starts closed.
-    pub fn new(name: &str, inner: Arc<dyn Model>) -> Self {
+    pub(crate) fn new(name: &str, inner: Arc<dyn Model>) -> Self {
         Self { name: name.to_owned(), inner, circuit: Mutex::new(Circuit::Closed { failures: 0 }) }
     }
 
     /// The current state of the circuit.
-    pub fn state(&self) -> CircuitState {
+    pub(crate) fn state(&self) -> CircuitState {
         match *self.lock() {
             Circuit::Closed { .. } => CircuitState::Closed,
             Circuit::Open { until, .. } if Instant::now() < until => CircuitState::Open,

@@ -10,7 +10,7 @@
 //! - [`recorded`] makes a model call a step of the journal.
 
 pub(crate) mod answer;
-pub mod budgeted;
+pub(crate) mod budgeted;
 mod chain;
 pub mod circuit;
 pub mod delta;
@@ -98,7 +98,7 @@ impl ModelRequest {
 }
 
 /// Target and result of a SKILL or TOOL action, or of a task agent's tool. The result has the form `{ok, …}`.
-pub type ActionAnswer = (String, Value);
+pub(crate) type ActionAnswer = (String, Value);
 
 /// The data behind a prompt, which the offline model reads instead of the prompt.
 #[derive(Clone, Debug, Default)]

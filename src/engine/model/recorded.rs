@@ -28,7 +28,7 @@ pub struct NamedModel<'m> {
 
 /// The answer of a model that may call tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecordedReply {
+pub(crate) struct RecordedReply {
     /// The text. May be empty if there are calls.
     pub content: String,
     /// The tool calls that the model asks for.

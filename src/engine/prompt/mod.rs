@@ -6,7 +6,7 @@
 //! `\/` is another way to write `/`, so inserted JSON keeps its meaning, and models read both alike. Control tokens of
 //! chat templates (`<|im_end|>`, `[INST]`) are broken up by a space.
 
-pub mod control_tokens;
+pub(crate) mod control_tokens;
 
 use crate::prompt::control_tokens::defused;
 use base::error::SharedError;

@@ -9,11 +9,12 @@ use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::failed_event;
 use storage::store::records::{Change, TimerChange};
 use types::event::OutEvent;
+use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::{Status, WorkflowState};
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 impl RunTurn<'_> {
     /// Builds the change for a run that was cancelled before it started.

@@ -55,11 +55,11 @@ use storage::store::records::Change;
 use tracing::{debug, warn};
 use types::event::OutEvent;
 use types::job::{Job, JobBody};
+use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Session;
 use types::timestamp::Timestamp;
-use types::turn::Outcome;
 
 /// Input of [`run`] and [`give_up`].
 #[derive(Clone)]

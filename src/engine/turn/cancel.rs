@@ -9,9 +9,9 @@ use storage::store::StoreError;
 use storage::store::records::{Change, TimerChange};
 use tracing::warn;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::session::Status;
 use types::step::StepRecord;
-use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Ends the turn with the status `cancelled`. Cancels all timers, and apologises to the user unless this turn has

@@ -6,8 +6,8 @@ use super::state::Turn;
 use crate::execution::{CancelReason, TurnError};
 use storage::store::records::{Change, TimerChange};
 use types::job::Command;
+use types::outcome::Outcome;
 use types::session::{Session, Status};
-use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Executes a control command. `name` selects timers for `cancel_timers`; `why` is recorded as the reason.

@@ -16,9 +16,9 @@ use storage::store::records::{Change, TimerChange};
 use types::action::Action;
 use types::agent::HandoffMode;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::session::{Entry, Handoff, Role, Status, transcript};
 use types::timer::{NewTimer, timer_id};
-use types::turn::Outcome;
 
 /// Name of the timer that ends a handoff of the mode `hold`.
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";

@@ -19,10 +19,10 @@ use storage::store::records::{Change, TimerChange};
 use types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
 use types::canonical;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::plan::Plan;
 use types::session::Status;
 use types::timer::{NewTimer, timer_id};
-use types::turn::Outcome;
 
 /// Number of consecutive decisions without action and response after which the turn is cancelled.
 const MAX_IDLE: u32 = 3;

@@ -22,10 +22,10 @@ use storage::store::records::{Change, TimerChange};
 use tracing::{info, warn};
 use types::action::{Action, ActionKind};
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::session::{Status, Waiting};
 use types::timer::{NewTimer, timer_id};
 use types::timestamp::Timestamp;
-use types::turn::Outcome;
 
 /// Name of the timer that ends the wait for an answer.
 pub(super) const FLOW_TIMEOUT: &str = "flow_timeout";

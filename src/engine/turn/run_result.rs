@@ -4,9 +4,9 @@ use super::state::Turn;
 use crate::execution::TurnError;
 use serde_json::{Map, Value};
 use storage::store::records::{Change, TimerChange};
+use types::outcome::Outcome;
 use types::run::RunStatus;
 use types::session::Role;
-use types::turn::Outcome;
 
 impl Turn<'_> {
     /// Adds the run's query and output to the history. Publishes no reply, since the run's events have reported the

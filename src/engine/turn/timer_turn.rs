@@ -11,10 +11,10 @@ use std::sync::Arc;
 use storage::store::records::{Change, TimerChange};
 use types::event::ReplyKind;
 use types::job::{Job, JobBody};
+use types::outcome::Outcome;
 use types::plan::Plan;
 use types::session::{Session, Status};
 use types::timer::Timer;
-use types::turn::Outcome;
 
 /// Returns the timer that a job fires, or `None` if the timer has been cancelled or belongs to an older generation.
 fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {

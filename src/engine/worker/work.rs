@@ -11,9 +11,9 @@ use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Span, info, info_span};
 use types::job::Job;
+use types::outcome::Outcome;
 use types::run::RunStatus;
 use types::session::{Session, Status};
-use types::turn::Outcome;
 
 /// The work to do, without the session document.
 #[derive(Clone)]

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use storage::store::Store;
 use storage::store::records::{Acquire, Acquired, Change, Commit, NewSession, TimerChange};
 use types::job::{Job, JobBody, UserMessage};
+use types::outcome::Outcome;
 use types::session::{Entry, Role, WorkflowState};
 use types::timer::NewTimer;
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 /// Concurrent writes: enough to fill the groups in which the store writes.
 const MAX_IN_FLIGHT: usize = 1_024;

@@ -4,9 +4,9 @@ use super::evidence::Lane;
 use std::collections::HashMap;
 use types::event::ReplyKind;
 use types::job::JobBody;
+use types::outcome::Outcome;
 use types::session::{Role, history};
 use types::texts::Texts;
-use types::turn::Outcome;
 
 /// One entry of the conversation, from the history or from the events.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,8 @@ use super::evidence::Lane;
 use serde_json::Value;
 use std::collections::HashMap;
 use types::event::{Reply, ReplyKind};
+use types::outcome::Outcome;
 use types::step::StepRecord;
-use types::turn::Outcome;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();

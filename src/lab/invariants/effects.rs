@@ -3,9 +3,10 @@
 use super::evidence::{Lane, SeenCall};
 use std::collections::HashMap;
 use types::job::{Command, JobBody};
+use types::outcome::Outcome;
 use types::step::StepRecord;
 use types::timer::timer_id;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 pub(super) fn check(lane: &Lane, outlived: bool) -> Vec<String> {
     let mut found = calls(lane);

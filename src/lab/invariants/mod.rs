@@ -30,8 +30,9 @@ use storage::queue::{DeadLetter as Letter, Queue, QueueError};
 use storage::store::{Store, StoreError};
 use thiserror::Error;
 use types::cause::Cause;
+use types::outcome::Outcome;
 use types::session::Status;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 /// Maximum of dead letters that are read.
 const MAX_DEAD_LETTERS: usize = 100_000;

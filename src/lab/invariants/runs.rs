@@ -4,8 +4,8 @@
 use super::evidence::Lane;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::collections::HashSet;
+use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
-use types::turn::Outcome;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use types::duration::Text;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(
     three_questions_are_answered_on_three_workers_and_no_step_runs_twice,

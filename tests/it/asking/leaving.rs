@@ -5,7 +5,7 @@ use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE};
 use crate::support::eventually;
 use types::job::Command;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(
     a_word_leaves_the_flow_in_either_language,

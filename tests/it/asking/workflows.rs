@@ -13,8 +13,8 @@ use lab::invariants;
 use std::time::{Duration, Instant};
 use types::duration;
 use types::job::Command;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunRecord, RunStatus};
-use types::turn::Outcome;
 
 on_both_backends!(
     a_run_waits_and_the_answer_continues_it,

@@ -10,11 +10,12 @@ use storage::store::*;
 use types::duration::Text;
 use types::event::{EventType, OutEvent};
 use types::job::{Job, JobBody, UserMessage};
+use types::outcome::Outcome;
 use types::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
 use types::step::StepRecord;
 use types::timer::NewTimer;
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, StatusAt, TurnRecord};
+use types::turn::{StatusAt, TurnRecord};
 
 /// A lease that no case outlives.
 pub const LONG: Duration = Duration::from_secs(60);

@@ -7,8 +7,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::*;
+use types::outcome::Outcome;
 use types::session::{Kind, Session, Status};
-use types::turn::Outcome;
 
 async fn session(store: &Arc<dyn Store>, id: &str) -> Session {
     store.session(id).await.unwrap().unwrap()

@@ -10,8 +10,8 @@ use engine::workflow::orchestration::event::RunEventType;
 use lab::invariants;
 use serde_json::json;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunStatus};
-use types::turn::Outcome;
 
 on_both_backends!(s19_in_a_session_the_answer_goes_on_in_the_same_run);
 

@@ -7,7 +7,7 @@ use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan as planned};
 use serde_json::{Value, json};
 use types::event::ReplyKind;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(
     s17_happy_path_reviews_once_and_streams_the_answer,

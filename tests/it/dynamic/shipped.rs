@@ -11,7 +11,7 @@ use definitions::agent::load;
 use serde_json::{Value, json};
 use std::path::Path;
 use types::event::ReplyKind;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 on_both_backends!(the_five_ways_happen_offline, in_chat_the_ops_agent_answers_by_the_flow);
 

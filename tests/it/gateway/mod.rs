@@ -23,7 +23,7 @@ use storage::store::Store;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use types::job::Job;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 /// A gateway on its own port. Dropping it stops the gateway.
 pub struct Gateway {

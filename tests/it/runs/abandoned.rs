@@ -3,9 +3,9 @@
 use super::*;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::script::plan;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunStatus};
 use types::run_outcome::RunFailure;
-use types::turn::Outcome;
 
 on_both_backends!(every_run_of_a_cancelled_turn_ends, a_run_that_an_earlier_attempt_has_ended_is_published);
 

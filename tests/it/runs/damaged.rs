@@ -11,8 +11,8 @@ use definitions::agent::AgentRecord;
 use std::sync::Arc;
 use storage::store::Store;
 use types::cause::Cause;
+use types::outcome::Outcome;
 use types::run::RunStatus;
-use types::turn::Outcome;
 
 /// Stores definitions as another version, or a manual change, may leave them.
 async fn damage(store: &dyn Store) {

@@ -7,8 +7,8 @@ use storage::queue::Publish;
 use storage::store::records::SessionQuery;
 use types::cause::Cause;
 use types::duration::Text;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunStatus};
-use types::turn::Outcome;
 
 on_both_backends!(
     a_run_comes_to_its_output,

@@ -7,9 +7,9 @@ use crate::support::script::plan;
 use engine::workflow::{FlowContext, FlowError};
 use std::time::Duration;
 use types::job::Command;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunRecord, RunStatus};
 use types::run_outcome::RunFailure;
-use types::turn::Outcome;
 
 on_both_backends!(
     a_cancellation_reaches_a_stage_that_pauses,

@@ -6,8 +6,8 @@ use engine::workflow::{FlowContext, FlowError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
+use types::outcome::Outcome;
 use types::run::RunStatus;
-use types::turn::Outcome;
 
 on_both_backends!(
     a_conditional_hands_on_its_output_alone,

@@ -15,9 +15,9 @@ use storage::store::records::Acquire;
 use tokio::sync::Semaphore;
 use types::event::{Reply, ReplyKind};
 use types::job::Command;
+use types::outcome::Outcome;
 use types::run::{RunQuery, RunStatus};
 use types::session::Entry;
-use types::turn::Outcome;
 
 on_both_backends!(
     a_run_of_a_session_knows_its_conversation,

@@ -6,8 +6,8 @@ use crate::support::script::{action, decision, plan};
 use serde_json::{Value, json};
 use types::canonical;
 use types::event::ReplyKind::{Final, Greeting, Handoff, Interim, Response};
+use types::outcome::Outcome;
 use types::session::Status::{Acknowledged, Processing, Ready, Transferred, Typing};
-use types::turn::Outcome;
 
 on_both_backends!(
     s01_first_message_is_planned_greeted_and_answered_with_one_model_call,

@@ -6,8 +6,8 @@ use crate::support::engine::{Backend, DEADLINE, Engine, statuses};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use serde_json::{Value, json};
 use types::event::ReplyKind::Greeting;
+use types::outcome::Outcome;
 use types::session::Status::{Acknowledged, Processing, Ready, Typing};
-use types::turn::Outcome;
 
 on_both_backends!(
     a_greeting_is_the_file_s_whatever_the_model_writes,

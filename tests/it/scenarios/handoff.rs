@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use types::event::ReplyKind::{Apology, Handoff};
+use types::outcome::Outcome;
 use types::session::Status::{Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
-use types::turn::Outcome;
 
 on_both_backends!(
     an_action_of_a_transfer_is_executed_after_the_response,

@@ -12,9 +12,9 @@ use storage::store::records::{Acquire, Record};
 use tokio::sync::Semaphore;
 use types::cause::Cause::{self, Invalid, UnknownAgent};
 use types::event::ReplyKind::{Apology, Response};
+use types::outcome::Outcome;
 use types::session::Role;
 use types::session::Status::{self, Cancelled, Processing, Ready, Transferred, Typing};
-use types::turn::Outcome;
 
 on_both_backends!(
     s12_prose_three_times_cancels_with_one_apology_and_the_next_message_is_answered,

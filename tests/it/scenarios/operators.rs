@@ -14,10 +14,10 @@ use types::cause::Cause;
 use types::event::Event;
 use types::event::ReplyKind::{Apology, Response};
 use types::job::Command;
+use types::outcome::Outcome;
 use types::session::Session;
 use types::session::Status::{self, Cancelled, Ready};
 use types::timestamp::Timestamp;
-use types::turn::Outcome;
 
 on_both_backends!(
     cancellation_reaches_a_running_model_call_at_once,

@@ -9,7 +9,8 @@ use std::time::Duration;
 use types::duration::Text;
 use types::event::ReplyKind;
 use types::job::JobBody;
-use types::turn::{Outcome, TurnRecord};
+use types::outcome::Outcome;
+use types::turn::TurnRecord;
 
 on_both_backends!(
     s09_timer_fires_once_with_text_and_action_and_is_not_armed_again,

@@ -16,7 +16,7 @@ use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use types::event::ReplyKind;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 /// A model whose stream breaks in the middle the first time.
 async fn half_then_whole() -> ScriptedModel {

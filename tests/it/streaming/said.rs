@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use types::event::ReplyKind;
+use types::outcome::Outcome;
 use types::texts::Texts;
-use types::turn::Outcome;
 
 on_both_backends!(
     a_flow_in_rust_says_its_text_while_it_is_made,

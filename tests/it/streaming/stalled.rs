@@ -11,8 +11,8 @@ use serde_json::json;
 use std::time::Duration;
 use types::duration::Text;
 use types::event::{Event, ReplyKind};
+use types::outcome::Outcome;
 use types::texts::Texts;
-use types::turn::Outcome;
 
 on_both_backends!(
     a_text_that_stands_still_is_said_anew,

@@ -6,9 +6,10 @@ use base::telemetry::TraceContext;
 use storage::queue::QueueError;
 use storage::store::records::{Change, TimerChange};
 use types::event::{EventType, StatusEvent, TurnEnd, TurnEvent};
+use types::outcome::Outcome;
 use types::session::{Status, history};
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 impl Turn<'_> {
     /// Builds the change that the commit writes. Events that are not published yet become its outbox, and the

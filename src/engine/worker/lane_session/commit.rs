@@ -14,8 +14,8 @@ use storage::queue::Message;
 use storage::store::records::{Change, Commit, Committed, TimerChange};
 use tracing::{Span, debug, warn};
 use types::event::EventType;
+use types::outcome::Outcome;
 use types::session::Session;
-use types::turn::Outcome;
 
 impl LaneSession<'_> {
     /// Commits and publishes the result of a message, then acknowledges it. Returns false when the lane is released.

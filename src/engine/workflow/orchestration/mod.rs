@@ -30,7 +30,7 @@ pub mod run;
 #[cfg(test)]
 mod run_tests;
 pub(super) mod stage;
-pub mod stage_context;
+pub(crate) mod stage_context;
 pub(super) mod task_agent;
 pub mod timeline;
 #[cfg(test)]

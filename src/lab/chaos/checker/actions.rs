@@ -7,7 +7,7 @@ use crate::chaos::conversations;
 use crate::chaos::evidence::ActionCall;
 use std::collections::{BTreeMap, BTreeSet};
 use types::job::JobBody;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let mut due = BTreeMap::new();

@@ -6,8 +6,9 @@ use crate::chaos::evidence::{ActionCall, Letter, RunEvidence, SeenStatus, SentIn
 use std::collections::{BTreeMap, HashMap};
 use types::event::Reply;
 use types::job::JobBody;
+use types::outcome::Outcome;
 use types::session::Session;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 
 /// The facts of one session.
 #[derive(Default)]

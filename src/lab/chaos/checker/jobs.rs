@@ -6,7 +6,7 @@ use crate::chaos::agents::Manner;
 use crate::chaos::evidence::{SentInvalidJob, SentMessage};
 use std::collections::HashSet;
 use types::cause::Cause;
-use types::turn::Outcome;
+use types::outcome::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     for sent in &case.sent {

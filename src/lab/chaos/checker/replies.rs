@@ -6,8 +6,8 @@ use crate::chaos::agents::NUDGE;
 use crate::chaos::conversations::{self, GREETING, ScriptMessage, Verb};
 use std::collections::HashMap;
 use types::event::{Reply, ReplyKind};
+use types::outcome::Outcome;
 use types::session::Role;
-use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let replies = distinct(case, found);

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use types::cause::Cause;
 use types::event::Reply;
 use types::job::JobBody;
+use types::outcome::Outcome;
 use types::session::{Lease, Status};
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, TurnRecord};
+use types::turn::TurnRecord;
 use world::{World, bad_job, broken, letter, merging, plain, timed};
 
 #[test]

@@ -5,9 +5,9 @@ use super::{Found, Promise};
 use crate::chaos::agents::{Manner, TIMERS};
 use std::collections::HashSet;
 use types::job::JobBody;
+use types::outcome::Outcome;
 use types::timer::timer_id;
 use types::timestamp::Timestamp;
-use types::turn::Outcome;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     if case.manner() != Manner::Timed {

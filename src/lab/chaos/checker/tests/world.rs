@@ -9,10 +9,11 @@ use std::sync::Arc;
 use types::cause::Cause;
 use types::event::{Reply, ReplyKind, StatusEvent};
 use types::job::{Job, JobBody, UserMessage};
+use types::outcome::Outcome;
 use types::session::{Entry, Role, Session, Status};
 use types::timer::timer_id;
 use types::timestamp::Timestamp;
-use types::turn::{Outcome, StatusAt, TurnRecord};
+use types::turn::{StatusAt, TurnRecord};
 
 /// A faultless session, built turn by turn.
 pub(super) struct World {
