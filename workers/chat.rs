@@ -214,8 +214,8 @@ impl ChatSession {
                 ChatInput::Message(text) => {
                     let job_id = self.send_message(text).await?;
                     let Some(feed) = &mut self.feed else { continue };
-                    let awaited =
-                        TurnWait { client: &self.client, session_id: &self.session_id, job_id: &job_id, limit };
+                    let (client, session_id) = (&self.client, self.session_id.as_str());
+                    let awaited = TurnWait { client, session_id, job_id: &job_id, reused: false, limit };
                     awaited.until_end(feed, |notice| write(&self.display.notice(notice))).await?;
                 }
                 other => self.command(&other).await,

@@ -136,6 +136,12 @@ impl GatewayClient {
         details.buffered(CONCURRENT_REQUESTS).try_collect().await
     }
 
+    /// True if the store has a turn of this id.
+    pub async fn has_turn(&self, session_id: &str, turn_id: &str) -> anyhow::Result<bool> {
+        let path = ["sessions", session_id, "turns", turn_id];
+        Ok(known(self.call::<TurnDetails>(self.api(Method::GET, &path)).await)?.is_some())
+    }
+
     pub async fn control(&self, session_id: &str, order: &OperatorCommand) -> anyhow::Result<Accepted> {
         let verb: &[&str] = match order.command {
             Command::Cancel => &["cancel"],

@@ -24,7 +24,7 @@ Examples:
   turnwheel send --session s1 --wait --json 你好         {job_id, session_id, replies}
   turnwheel send --session s1 --job-id m-7 你好          sent twice, it is one turn
 
-The first line of stdout is the id of the message, which is also the id of its turn.";
+The first line of stdout is the id of the message.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -71,73 +71,107 @@ impl Send {
             channel: self.channel.clone(),
             ..NewMessage::default()
         };
+        let reused = self.wait && self.reuses_id(&client).await?;
         let accepted = client.send(&message).await?;
-        match (self.wait, self.json) {
-            (false, true) => print_json(&accepted),
-            (false, false) => {
-                let Accepted { job_id, session_id } = &accepted;
-                let next = format!("`turnwheel sessions show {session_id}` shows the reply");
-                print_queued(job_id, &format!("queued message `{job_id}` for session `{session_id}`; {next}"));
-                Ok(())
-            }
-            (true, true) => self.collect(&client, accepted, &tasks).await,
-            (true, false) => {
-                let (Accepted { job_id, session_id }, limit) = (&accepted, duration::format(self.timeout));
+        if !self.wait {
+            return self.queued(&accepted);
+        }
+        let Accepted { job_id, session_id } = &accepted;
+        let awaited = TurnWait { client: &client, session_id, job_id, reused, limit: self.timeout };
+        match self.json {
+            true => collect(&awaited, &tasks).await,
+            false => {
+                let limit = duration::format(self.timeout);
                 let next = format!("waiting up to {limit} for the replies");
                 print_queued(job_id, &format!("queued message `{job_id}` for session `{session_id}`; {next}"));
-                let agents = client.agents().await?;
-                let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
-                let (mut display, turn_id) = (ChatDisplay::plain(names), accepted.job_id.clone());
-                wait(&client, &accepted, self.timeout, &tasks, |notice| show(&mut display, notice, &turn_id)).await
+                show(&awaited, &tasks).await
             }
         }
     }
 
-    /// Prints the replies when the turn has ended, or when waiting for it has failed.
-    async fn collect(&self, client: &GatewayClient, accepted: Accepted, tasks: &Tasks) -> anyhow::Result<()> {
-        let mut replies: Vec<Reply> = Vec::new();
-        let waited = wait(client, &accepted, self.timeout, tasks, |notice| {
-            let Notice::Event(event) = notice else { return };
-            // Repeats have the same id. The final text contains its chunks.
-            if let Event::Reply(reply) = event.as_ref()
-                && reply.turn_id == accepted.job_id
-                && reply.kind != ReplyKind::Chunk
-                && replies.iter().all(|known| known.reply_id != reply.reply_id)
-            {
-                replies.push(reply.clone());
-            }
-        });
-        let waited = waited.await;
+    /// True if an earlier message had the given id, and the session has forgotten it.
+    async fn reuses_id(&self, client: &GatewayClient) -> anyhow::Result<bool> {
+        let Some(job_id) = &self.job_id else { return Ok(false) };
+        let session = client.session(&self.session).await?;
+        let forgotten = session.is_some_and(|found| !found.session.has_handled(job_id));
+        Ok(forgotten && client.has_turn(&self.session, job_id).await?)
+    }
+
+    fn queued(&self, accepted: &Accepted) -> anyhow::Result<()> {
+        if self.json {
+            return print_json(accepted);
+        }
         let Accepted { job_id, session_id } = accepted;
-        print_json(&json!({ "job_id": job_id, "session_id": session_id, "replies": replies }))?;
-        waited
+        let next = format!("`turnwheel sessions show {session_id}` shows the reply");
+        print_queued(job_id, &format!("queued message `{job_id}` for session `{session_id}`; {next}"));
+        Ok(())
     }
 }
 
-/// Calls `show` with every notice until the turn of the message has ended.
-async fn wait(
-    client: &GatewayClient,
-    accepted: &Accepted,
-    limit: Duration,
-    tasks: &Tasks,
-    show: impl FnMut(&Notice),
-) -> anyhow::Result<()> {
-    let (session_id, job_id) = (accepted.session_id.as_str(), accepted.job_id.as_str());
-    // From the first stored event: a message that was sent before has its replies there.
-    let mut feed = follow_new(client, session_id, tasks).await?;
-    TurnWait { client, session_id, job_id, limit }.until_end(&mut feed, show).await
+/// Prints the turn's replies as JSON when the turn has ended, or when waiting for it has failed.
+async fn collect(awaited: &TurnWait<'_>, tasks: &Tasks) -> anyhow::Result<()> {
+    let mut replies: Vec<Reply> = Vec::new();
+    let waited = wait(awaited, tasks, |notice| {
+        // Repeats have the same id.
+        if let Some(reply) = whole_reply(notice)
+            && replies.iter().all(|known| known.reply_id != reply.reply_id)
+        {
+            replies.push(reply.clone());
+        }
+    });
+    let waited = waited.await;
+    let turn_id = waited.as_ref().ok().and_then(Option::as_deref);
+    replies.retain(|reply| is_turn(awaited, turn_id, reply));
+    let (job_id, session_id) = (awaited.job_id, awaited.session_id);
+    print_json(&json!({ "job_id": job_id, "session_id": session_id, "replies": replies }))?;
+    waited.map(drop)
 }
 
-/// Prints the turn's replies to stdout, and problems of the connection to stderr.
-fn show(display: &mut ChatDisplay, notice: &Notice, turn_id: &str) {
-    match notice {
-        Notice::Event(event) => {
-            let ours = matches!(event.as_ref(), Event::Reply(reply) if reply.turn_id == turn_id);
-            let text = if ours { display.notice(notice) } else { String::new() };
-            if !text.is_empty() {
-                print(text.trim_end());
-            }
-        }
+/// Prints the turn's replies to stdout as they arrive, and problems of the connection to stderr. Those of a turn that
+/// handles several messages may be known only at its end.
+async fn show(awaited: &TurnWait<'_>, tasks: &Tasks) -> anyhow::Result<()> {
+    let agents = awaited.client.agents().await?;
+    let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();
+    let (mut display, mut later) = (ChatDisplay::plain(names), Vec::new());
+    let waited = wait(awaited, tasks, |notice| match notice {
+        Notice::Event(_) => match whole_reply(notice) {
+            Some(reply) if awaited.is_turn(&reply.turn_id) => print_reply(&mut display, reply),
+            Some(reply) => later.push(reply.clone()),
+            None => {}
+        },
         Notice::Lost(_) | Notice::Back | Notice::Failed(_) => eprint!("{}", display.notice(notice)),
+    });
+    let turn_id = waited.await?;
+    later.retain(|reply| turn_id.as_ref() == Some(&reply.turn_id));
+    later.iter().for_each(|reply| print_reply(&mut display, reply));
+    Ok(())
+}
+
+/// Calls `show` with every notice until the turn of the message has ended. Returns the turn's id if it is known.
+async fn wait(awaited: &TurnWait<'_>, tasks: &Tasks, show: impl FnMut(&Notice)) -> anyhow::Result<Option<String>> {
+    // From the first stored event: a message that was sent before has its replies there.
+    let mut feed = follow_new(awaited.client, awaited.session_id, tasks).await?;
+    awaited.until_end(&mut feed, show).await
+}
+
+/// The reply, if the notice is one. The final text contains its chunks.
+fn whole_reply(notice: &Notice) -> Option<&Reply> {
+    match notice {
+        Notice::Event(event) => match event.as_ref() {
+            Event::Reply(reply) if reply.kind != ReplyKind::Chunk => Some(reply),
+            _ => None,
+        },
+        Notice::Lost(_) | Notice::Back | Notice::Failed(_) => None,
+    }
+}
+
+fn is_turn(awaited: &TurnWait<'_>, turn_id: Option<&str>, reply: &Reply) -> bool {
+    turn_id.map_or_else(|| awaited.is_turn(&reply.turn_id), |turn_id| reply.turn_id == turn_id)
+}
+
+fn print_reply(display: &mut ChatDisplay, reply: &Reply) {
+    let text = display.notice(&Notice::Event(Box::new(Event::Reply(reply.clone()))));
+    if !text.is_empty() {
+        print(text.trim_end());
     }
 }

@@ -3,19 +3,19 @@
 use super::{Engine, EngineError};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use storage::queue::{Queue, QueueError, StreamEvent};
 use storage::store::{Store, StoreError};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 use types::event::{Event, Reply, ReplyKind};
 use types::ids;
 use types::session::Session;
 use types::texts::{Shown, Texts};
 use types::turn::TurnRecord;
 
-/// After this time without an event the store is read: a full stream may have dropped the event that ends the turn.
-pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(2);
+/// Interval of the reads of the store, since a full stream may have dropped the event that ends the turn.
+const READ_INTERVAL: Duration = Duration::from_secs(2);
 /// Pause before the repeat of a read that found the queue or the store unreachable.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How many of the latest turns to search for the turn that a message was merged into.
@@ -67,6 +67,8 @@ pub(super) struct Awaited<'a> {
     /// The turns that have handled the job, with the number of their replies. More than one if the session has forgotten
     /// an earlier job of the same id.
     ends: HashMap<String, usize>,
+    /// The turns of which an event has arrived since the last read of the store.
+    heard: HashSet<String>,
     /// The text that a reader of the turn's replies sees.
     texts: Texts,
 }
@@ -74,8 +76,8 @@ pub(super) struct Awaited<'a> {
 impl<'a> Awaited<'a> {
     pub(super) fn new(engine: &'a Engine, session_id: &'a str, job_id: &'a str) -> Self {
         let (queue, store) = (engine.queue().as_ref(), engine.store().as_ref());
-        let (replies, ends, texts) = (Vec::new(), HashMap::new(), Texts::default());
-        Self { queue, store, session_id, job_id, replies, ends, texts }
+        let (replies, ends, heard, texts) = (Vec::new(), HashMap::new(), HashSet::new(), Texts::default());
+        Self { queue, store, session_id, job_id, replies, ends, heard, texts }
     }
 
     /// Reads `events` until the event that ends the turn. Calls `heard` with each of the turn's replies.
@@ -99,17 +101,24 @@ impl<'a> Awaited<'a> {
     ) -> Result<TurnRecord, EngineError> {
         // The turn may have ended long ago, so that its events have expired.
         let mut turn = until_reachable(|| self.published()).await?;
+        let mut reads = read_interval();
         loop {
             if let Some(turn) = turn.take_if(|turn| self.has_all(turn)) {
                 return Ok(turn);
             }
-            let Ok(next) = timeout(SILENCE_LIMIT, events.next()).await else {
-                // Stored events arrive immediately, so the other events of a turn that has ended are gone.
-                if let Some(turn) = turn {
-                    return Ok(turn);
+            let next = tokio::select! {
+                next = events.next() => next,
+                _ = reads.tick() => {
+                    // Stored events arrive immediately, so the other events of a turn that has ended are gone.
+                    if let Some(turn) = turn.take_if(|turn| !self.heard.contains(&turn.turn_id)) {
+                        return Ok(turn);
+                    }
+                    self.heard.clear();
+                    if turn.is_none() {
+                        turn = until_reachable(|| self.published()).await?;
+                    }
+                    continue;
                 }
-                turn = until_reachable(|| self.published()).await?;
-                continue;
             };
             let gone = || QueueError::unavailable("the stream of events ended");
             let ended = self.take(&next.ok_or_else(gone)??, &mut heard);
@@ -127,6 +136,7 @@ impl<'a> Awaited<'a> {
     /// Keeps replies and ends. Returns the id of the turn if the event ends a turn that has handled the job.
     fn take(&mut self, event: &StreamEvent, heard: &mut impl FnMut(&Reply, Shown)) -> Option<String> {
         let event = Event::decode(event.event_type, &event.payload).ok()?;
+        self.heard.extend(event.turn_id().map(str::to_owned));
         if let Some((turn_id, end)) = event.end_of(self.job_id) {
             self.ends.insert(turn_id.to_owned(), end.replies as usize);
             return Some(turn_id.to_owned());
@@ -184,6 +194,13 @@ impl<'a> Awaited<'a> {
         let mut earlier = session.recent_jobs[..until].iter().rev();
         Ok(earlier.find_map(|job| turns.iter().find(|turn| turn.job.job_id == *job)).cloned())
     }
+}
+
+/// Ticks when the store is to be read. Events do not delay it: those of other turns may arrive all the time.
+pub(super) fn read_interval() -> Interval {
+    let mut interval = interval_at(Instant::now() + READ_INTERVAL, READ_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
 }
 
 /// Repeats a read while the queue or the store is unreachable.

@@ -1,6 +1,6 @@
 //! Registers workflows, starts runs and waits for their end.
 
-use super::answer::{SILENCE_LIMIT, until_reachable};
+use super::answer::{read_interval, until_reachable};
 use super::{Applied, Engine, EngineError};
 use commands::error::CommandError;
 use commands::runs::{NewRun, StartedRun};
@@ -82,6 +82,7 @@ impl Engine {
         let stream = run.origin_session.as_deref().unwrap_or(run_id);
         let mut events = self.queue.events(stream, From::Now).await?;
         let overdue = |_| EngineError::Running { run_id: run_id.to_owned(), limit: self.patience };
+        let mut reads = read_interval();
         let ended = async {
             loop {
                 let run = until_reachable(|| async { Ok(self.store.run(run_id).await?) }).await?;
@@ -89,7 +90,11 @@ impl Engine {
                     return Ok(run);
                 }
                 // The run's record is durable before its last event is published. A full stream may drop that event.
-                while let Ok(event) = timeout(SILENCE_LIMIT, events.next()).await {
+                loop {
+                    let event = tokio::select! {
+                        event = events.next() => event,
+                        _ = reads.tick() => break,
+                    };
                     let gone = || QueueError::unavailable("the stream of events ended");
                     let event = event.ok_or_else(gone)??;
                     if event.event_type == EventType::Run && is_last(&event.payload, run_id) {

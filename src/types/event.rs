@@ -227,6 +227,17 @@ impl Event {
         })
     }
 
+    /// The id of the event's turn; `None` for an event of a run.
+    pub fn turn_id(&self) -> Option<&str> {
+        match self {
+            Self::Reply(reply) => Some(&reply.turn_id),
+            Self::Status(status) => Some(&status.turn_id),
+            Self::Step(step) => Some(&step.turn_id),
+            Self::Turn(turn) => Some(&turn.turn_id),
+            Self::Run(_) => None,
+        }
+    }
+
     /// The id and the end of the turn that ends with this event; `None` for every other event.
     pub fn end(&self) -> Option<(&str, &TurnEnd)> {
         match self {

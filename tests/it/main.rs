@@ -31,6 +31,7 @@ mod lagging;
 mod layers;
 mod limits;
 mod logging;
+mod lost_ends;
 mod metrics;
 mod model;
 mod mongod_answers;

@@ -63,7 +63,7 @@ fn saying(text: &str) -> Vec<OutEvent> {
     vec![
         event(EventType::Status, "status/0", json!(status(Status::Ready, Status::Processing))),
         event(EventType::Reply, "0/respond", json!(reply)),
-        event(EventType::Status, "status/1", json!(last)),
+        event(EventType::Status, "ended", json!(last)),
     ]
 }
 

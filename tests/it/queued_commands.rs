@@ -1,10 +1,16 @@
 //! Commands that queue work print its id to stdout and its effect in words to stderr.
 
 use crate::commands::{Ended, Folder};
-use crate::support::engine::DEADLINE;
+use crate::scenarios::{acts, answer, sales_with};
+use crate::support::api::{self, Api};
+use crate::support::engine::{DEADLINE, scripted};
 use crate::support::eventually;
+use crate::support::process::toml;
+use crate::support::script::{Answer, ScriptedModel, plan};
 use regex::Regex;
 use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// A folder with an agent that follows offline rules.
 fn folder() -> Folder {
@@ -103,4 +109,44 @@ async fn applying_workflows_lists_the_stored_ones_once() {
         assert_eq!((applied.code, applied.out.matches(" applied ").count()), (0, changed), "{applied:?}");
         assert_eq!(listed().await - before, 1, "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_merged_into_another_prints_the_replies_to_both() {
+    let mut folder = Folder::embedded();
+    let (api, gate) = (Api::start().await, Arc::new(Semaphore::new(0)));
+    let held = Arc::clone(&gate);
+    api.script(move |_, _| api::Answer::Gated(Arc::clone(&held), 200, json!({"state": "shipped"})));
+    let model = ScriptedModel::start(|asked| {
+        let decided = match asked.user.as_str() {
+            "查订单" if !asked.system.contains("shipped") => {
+                acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}))
+            }
+            _ => answer("好的"),
+        };
+        Answer::json(&if asked.schema == "plan_and_decision" { plan(json!("您好"), &decided) } else { decided })
+    });
+    let model = model.await;
+    folder.settings.models.insert("default".into(), scripted(&model));
+    folder.write("turnwheel.toml", &toml(&folder.settings));
+    let agent = sales_with(&json!({"double_text": "merge"})).to_string();
+    folder.write("agents/sales.json", &agent.replace("{api}", &api.base_url));
+    let _dev = folder.dev().await;
+    let send = async |job_id: &str, args: &[&str]| {
+        let send = ["send", "--session", "s1", "--agent", "sales", "--job-id", job_id];
+        let sent = folder.run(&[&send[..], args].concat(), "").await;
+        assert_eq!(sent.code, 0, "{sent:?}");
+        sent
+    };
+    send("m-1", &["查订单"]).await;
+    eventually(DEADLINE, "the order is looked up", || async { !api.calls("/orders").is_empty() }).await;
+    send("m-2", &["在吗"]).await;
+    send("m-3", &["还在吗"]).await;
+    gate.add_permits(1);
+    let waited = send("m-3", &["--wait", "还在吗"]).await;
+    assert_eq!(waited.out.lines().collect::<Vec<_>>().len(), 2, "the id and one reply: {waited:?}");
+    assert!(waited.out.starts_with("m-3\n") && waited.out.contains("好的"), "{waited:?}");
+    let again = send("m-3", &["--wait", "--json", "还在吗"]).await.json();
+    let replies = again["replies"].as_array().unwrap();
+    assert_eq!((replies.len(), &replies[0]["turn_id"], &again["job_id"]), (1, &json!("m-2"), &json!("m-3")), "{again}");
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::duration::Text;
-use types::event::{Event, ReplyKind, TurnEnd};
+use types::event::{Event, EventType, OutEvent, ReplyKind, TurnEnd};
 use types::ids;
 use types::outcome::Outcome;
 use types::session::RECENT_JOBS;
@@ -20,6 +20,8 @@ on_both_backends!(
     turns_of_operators_and_failed_turns_end_once,
     turn_that_a_stopped_worker_began_ends_once,
     job_id_that_is_used_again_ends_a_turn_of_its_own,
+    end_is_published_although_an_earlier_attempt_used_the_number_of_its_status,
+    reply_that_the_stream_has_twice_counts_once,
 );
 
 /// The end of a turn, with the turn's id.
@@ -35,7 +37,7 @@ async fn ends(engine: &Engine, session_id: &str) -> Vec<Ended> {
     for (place, event) in events.iter().enumerate() {
         let Some((turn_id, end)) = event.end() else { continue };
         assert!(ends.iter().all(|known| known.turn_id != turn_id), "one end for each turn: {events:#?}");
-        let later = events[place..].iter().filter(|event| turn_of(event) == turn_id).count();
+        let later = events[place..].iter().filter(|event| event.turn_id() == Some(turn_id)).count();
         assert_eq!(later, 1, "the end is the last event of its turn: {events:#?}");
         let replies = events[..place].iter().filter(
             |event| matches!(event, Event::Reply(reply) if reply.turn_id == turn_id && reply.kind != ReplyKind::Chunk),
@@ -51,16 +53,6 @@ async fn ends(engine: &Engine, session_id: &str) -> Vec<Ended> {
         assert_eq!(end.jobs[0], turn.job.job_id);
     }
     ends
-}
-
-fn turn_of(event: &Event) -> &str {
-    match event {
-        Event::Reply(reply) => &reply.turn_id,
-        Event::Status(status) => &status.turn_id,
-        Event::Step(step) => &step.turn_id,
-        Event::Turn(turn) => &turn.turn_id,
-        Event::Run(_) => "",
-    }
 }
 
 fn jobs(ended: &Ended) -> Vec<&str> {
@@ -113,7 +105,7 @@ async fn turns_without_a_reply_or_a_status_end_once(backend: Backend) {
     ];
     assert_eq!(told, expected);
     let events = engine.events("s1").await;
-    let of_last = events.iter().filter(|event| turn_of(event) == "m-4").count();
+    let of_last = events.iter().filter(|event| event.turn_id() == Some("m-4")).count();
     assert_eq!(of_last, 1, "a message during a handoff has no other event: {events:?}");
 }
 
@@ -199,4 +191,47 @@ async fn job_id_that_is_used_again_ends_a_turn_of_its_own(backend: Backend) {
     assert_eq!(ids, ["m-1", second.turn_id.as_str()]);
     let handled: Vec<_> = ends.iter().flat_map(jobs).collect();
     assert_eq!(handled.len(), RECENT_JOBS + 3, "each job ends once: {handled:?}");
+}
+
+/// An engine whose worker gives the turn `m-1` up. `published` are events of its first attempt, with their ids.
+async fn given_up(mut backend: Backend, published: Vec<(EventType, Option<&str>, Value)>) -> Engine {
+    backend.settings.worker.max_attempts = 1;
+    let engine = engine(backend, json!({"greeting": null}), |_, _| answer("好的")).await;
+    engine.publish("s1", "m-1", "你好").await;
+    engine.attempt_dies("s1").await;
+    let event = |(event_type, msg_id, payload): (EventType, Option<&str>, Value)| OutEvent {
+        channel: "web".into(),
+        session_id: "s1".into(),
+        event_type,
+        msg_id: msg_id.map(str::to_owned),
+        payload: payload.to_string().into(),
+    };
+    engine.queue.emit(published.into_iter().map(event).collect()).await.unwrap();
+    engine.start_worker();
+    engine.turn("s1", "m-1").await;
+    engine
+}
+
+/// The stream no longer has the status before the published one.
+async fn end_is_published_although_an_earlier_attempt_used_the_number_of_its_status(backend: Backend) {
+    let status = json!({"session_id": "s1", "turn_id": "m-1", "status": "processing", "previous": "ready",
+        "reason": null, "at": "2026-01-02T03:04:05.210Z"});
+    let engine = given_up(backend, vec![(EventType::Status, Some("s1/m-1/status/1"), status)]).await;
+    let ends = ends(&engine, "s1").await;
+    let [ended] = &ends[..] else { panic!("{} ends", ends.len()) };
+    assert_eq!(ended.end.outcome, Outcome::Cancelled);
+}
+
+/// The queue stores a repeat whose id it has forgotten.
+async fn reply_that_the_stream_has_twice_counts_once(backend: Backend) {
+    let reply = json!({"reply_id": "s1/m-1/0/interim", "session_id": "s1", "agent_id": "sales", "user_id": "u1",
+        "channel": "web", "turn_id": "m-1", "kind": "interim", "text": "我查一下", "seq": 0,
+        "at": "2026-01-02T03:04:05.210Z", "metadata": {}});
+    let published = vec![(EventType::Reply, None, reply); 2];
+    let engine = given_up(backend, published).await;
+    let end = engine.events("s1").await.iter().find_map(|event| event.end().map(|(_, end)| end.clone())).unwrap();
+    assert_eq!(end.replies, 2, "the interim text and the apology");
+    let session = engine.session("s1").await;
+    let texts: Vec<_> = session.history.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(texts.iter().filter(|text| **text == "我查一下").count(), 1, "{texts:?}");
 }

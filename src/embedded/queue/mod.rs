@@ -66,7 +66,7 @@ impl EmbeddedQueue {
     /// Opens the queue in `file`, and starts its housekeeping as one of `tasks`. All jobs that were not acknowledged
     /// are delivered again.
     pub async fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings, tasks: &Tasks) -> Result<Arc<Self>> {
-        let state = Arc::new(State::load(&file, settings.lane.max_depth).await?);
+        let state = Arc::new(State::load(&file, settings.lane.max_depth, settings.retention.out.0).await?);
         file.set_publisher(Arc::<State>::clone(&state));
         let queue = Arc::new(Self {
             file,

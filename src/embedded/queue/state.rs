@@ -9,6 +9,7 @@ use base::telemetry::TraceContext;
 use redb::ReadableTable;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use storage::queue::{From, Publish, Published};
 use tokio::sync::{Notify, watch};
 use types::event::OutEvent;
@@ -87,7 +88,7 @@ impl Counter {
 
 impl State {
     /// Builds the state from the file.
-    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64) -> Result<Self, FileFault> {
+    pub(super) async fn load(file: &EmbeddedFile, max_depth: u64, keep_events: Duration) -> Result<Self, FileFault> {
         let now = file.clock().now();
         let created = file
             .write(move |tables| {
@@ -97,7 +98,7 @@ impl State {
                 Ok(created)
             })
             .await?;
-        let inner = file.read(|read| Inner::load(read, now.minus(DUPLICATE_WINDOW)))?;
+        let inner = file.read(|read| Inner::load(read, now, keep_events))?;
         Ok(Self { inner: Mutex::new(inner), wake: Notify::new(), created, max_depth })
     }
 
@@ -164,9 +165,12 @@ impl Publisher for State {
 }
 
 impl Inner {
-    fn load(read: &redb::ReadTransaction, window: Timestamp) -> Result<Self, FileFault> {
+    fn load(read: &redb::ReadTransaction, now: Timestamp, keep_events: Duration) -> Result<Self, FileFault> {
         let mut inner = Self::default();
-        let window = window.as_millis();
+        // After its retention, the id of an event may be used again.
+        inner.events.window = DuplicateWindow::new(DUPLICATE_WINDOW.min(keep_events));
+        let [jobs_start, events_start, dead_start] =
+            [&inner.jobs, &inner.events, &inner.dead].map(|counter| counter.window.start(now).as_millis());
         let meta = read.open_table(META)?;
         let last = |name| -> Result<u64, FileFault> { Ok(meta.get(name)?.map_or(0, |last| last.value())) };
         inner.jobs.last = last(JOBS_LAST)?;
@@ -180,7 +184,7 @@ impl Inner {
         for row in read.open_table(JOB_IDS)?.iter()? {
             let row = row?;
             let (at, ids) = row.1.value();
-            for (seq, id) in ids.into_iter().filter(|_| at >= window) {
+            for (seq, id) in ids.into_iter().filter(|_| at >= jobs_start) {
                 inner.jobs.window.insert(id, seq, Timestamp::from_millis(at));
             }
         }
@@ -189,7 +193,7 @@ impl Inner {
             let (at, events) = row.1.value();
             for (seq, session, id) in events {
                 inner.index_event(session, seq);
-                if let Some(id) = id.filter(|_| at >= window) {
+                if let Some(id) = id.filter(|_| at >= events_start) {
                     inner.events.window.insert(id, seq, Timestamp::from_millis(at));
                 }
             }
@@ -197,7 +201,7 @@ impl Inner {
         for row in read.open_table(DEAD)?.iter()? {
             let (seq, value) = row?;
             let (at, id, ..) = value.value();
-            if at >= window {
+            if at >= dead_start {
                 inner.dead.window.insert(id, seq.value(), Timestamp::from_millis(at));
             }
         }

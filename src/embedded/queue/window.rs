@@ -5,25 +5,41 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 use types::timestamp::Timestamp;
 
-/// How long a message id is remembered.
+/// How long the id of a message is remembered; that of an event at most as long as events are retained.
 pub(super) const DUPLICATE_WINDOW: Duration = Duration::from_secs(3_600);
 
 /// The ids within the window. Only a keyed hash of 128 bits is kept for each, since a busy hour has millions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DuplicateWindow {
+    length: Duration,
     keys: [RandomState; 2],
     seqs: HashMap<(u64, u64), u64>,
     ages: VecDeque<(Timestamp, (u64, u64))>,
 }
 
+impl Default for DuplicateWindow {
+    fn default() -> Self {
+        Self::new(DUPLICATE_WINDOW)
+    }
+}
+
 impl DuplicateWindow {
+    pub(super) fn new(length: Duration) -> Self {
+        Self { length, keys: Default::default(), seqs: HashMap::new(), ages: VecDeque::new() }
+    }
+
     fn key(&self, id: &str) -> (u64, u64) {
         (self.keys[0].hash_one(id), self.keys[1].hash_one(id))
     }
 
+    /// The earliest time that is within the window.
+    pub(super) fn start(&self, now: Timestamp) -> Timestamp {
+        now.minus(self.length)
+    }
+
     /// Returns the sequence of the message that was stored under `id` within the window before `now`.
     pub(super) fn find(&mut self, id: &str, now: Timestamp) -> Option<u64> {
-        let oldest = now.minus(DUPLICATE_WINDOW);
+        let oldest = self.start(now);
         while let Some((at, key)) = self.ages.front().copied()
             && at < oldest
         {

@@ -253,8 +253,7 @@ pub(crate) async fn end_runs_of_turn(
         limit: usize::MAX,
         ..RunQuery::default()
     };
-    let mut runs = services.store.runs(query).await?;
-    runs.retain(|run| run.status != RunStatus::Completed);
+    let runs = services.store.runs(query).await?;
     if runs.is_empty() {
         return Ok(Vec::new());
     }
@@ -280,8 +279,8 @@ pub(crate) async fn abandon_run(
     }
 }
 
-/// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event. `steps` are
-/// those of the run's turn. Returns `None` if the event is already published.
+/// Stores the final record of a run as recorded, else as ended for `reason`, and returns its last event, which may be
+/// published already. `steps` are those of the run's turn. Returns `None` for a completed run whose step is gone.
 async fn end_run(
     services: &Services,
     run: RunRecord,
@@ -300,10 +299,9 @@ async fn end_run(
     let end = steps.iter().find(|step| step.key == key);
     let end = end.and_then(|step| serde_json::from_value::<RecordedEnd>(step.output.clone()).ok());
     if run.status.has_ended() {
-        // A run that ends by itself publishes its event before it stores its record. Any other one was ended by an
-        // earlier attempt to abandon the turn, whose commit may have failed.
-        let cause = run.error.map(|failure| failure.cause).filter(|_| end.is_none());
-        return Ok(cause.map(|cause| publication(&failed_event(&run.run_id, &cause))));
+        // An earlier attempt to abandon the turn may have ended the run and failed to commit the event.
+        let failed = run.error.map(|failure| failed_event(&run.run_id, &failure.cause));
+        return Ok(end.map(|end| end.event).or(failed).as_ref().map(publication));
     }
     let now = services.clock.now();
     let (run, event) = match end {

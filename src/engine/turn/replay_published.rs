@@ -6,6 +6,7 @@
 use super::state::Turn;
 use crate::execution::TurnError;
 use crate::execution::read_back::{is_answer, read_back};
+use std::collections::HashSet;
 use types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
 use types::job::JobBody;
 use types::session::{Entry, Role, history};
@@ -19,12 +20,14 @@ impl Turn<'_> {
     pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
         let published = self.publish_mark_and_read_back(GIVEN_UP_MARK).await?;
         self.remember_user();
+        // The stream may have a reply twice: the queue forgets the ids of messages after a while.
+        let mut adopted = HashSet::new();
         for event in published {
             match event {
                 Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
                 Event::Reply(reply) => {
                     self.reply_stream.recall(&reply);
-                    if reply.kind != ReplyKind::Chunk {
+                    if reply.kind != ReplyKind::Chunk && adopted.insert(reply.reply_id.clone()) {
                         self.adopt_reply(reply);
                     }
                 }

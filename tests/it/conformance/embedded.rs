@@ -155,6 +155,27 @@ async fn expired_events_are_deleted_and_readers_go_on_with_the_retained() {
     assert_eq!(first.seq, 4, "sequences continue");
 }
 
+/// As on the server, where a duplicate window cannot be longer than the retention.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_id_can_be_used_again_after_the_retention_of_events() {
+    let (folder, tasks) = (tempfile::tempdir().unwrap(), Tasks::new());
+    let mut settings = settings(Settings::default());
+    settings.retention.out = Text(SHORT);
+    let file = file_in(folder.path());
+    let queue = EmbeddedQueue::new(file, &settings, &tasks).await.unwrap();
+    let event = || OutEvent {
+        channel: "web".into(),
+        session_id: "s".into(),
+        event_type: EventType::Reply,
+        msg_id: Some("s/m-1/0".into()),
+        payload: "{}".into(),
+    };
+    queue.emit([event(), event()].into()).await.unwrap();
+    eventually(DEADLINE, "the event has expired", || async { queue.prune().await.unwrap() == 1 }).await;
+    queue.emit([event()].into()).await.unwrap();
+    assert!(queue.has_session("s").await.unwrap(), "it is stored again");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payload_beyond_the_limit_is_refused_with_both_sizes() {
     let tasks = Tasks::new();

@@ -1,13 +1,19 @@
 //! Runs of a turn that is cancelled: each ends, and its end is published once.
 
 use super::*;
+use crate::conformance::kit;
 use crate::scenarios::{acts, answer, on_both_backends, sales_with};
 use crate::support::script::plan;
+use storage::store::records::Record;
 use types::outcome::Outcome;
 use types::run::{RunQuery, RunStatus};
 use types::run_outcome::RunFailure;
 
-on_both_backends!(every_run_of_a_cancelled_turn_ends, a_run_that_an_earlier_attempt_has_ended_is_published);
+on_both_backends!(
+    every_run_of_a_cancelled_turn_ends,
+    a_run_that_an_earlier_attempt_has_ended_is_published,
+    a_run_that_has_ended_by_itself_is_published_as_recorded,
+);
 
 /// More runs than a page of a listing has.
 const MANY: usize = 60;
@@ -81,4 +87,31 @@ async fn a_run_that_an_earlier_attempt_has_ended_is_published(backend: Backend) 
     for ended in [cancelled, completed] {
         assert_eq!(run_of(&engine, &ended.run_id).await, ended, "the record is unchanged");
     }
+}
+
+async fn a_run_that_has_ended_by_itself_is_published_as_recorded(backend: Backend) {
+    let (engine, run) = hanging(backend).await;
+    let (run_id, prefix, ended_at) = ("completed".to_owned(), "9/other".to_owned(), Some(clock::now()));
+    let completed = RunRecord { run_id, prefix, ended_at, status: RunStatus::Completed, ..run.clone() };
+    engine.store.put_run(completed.clone()).await.unwrap();
+    let event = json!({"type": "run_completed", "run_id": "completed", "root_run_id": "completed",
+        "event_id": "completed/end", "depth": 0, "data": {"output": "做好了"}, "at": clock::now()});
+    let end = json!({"output": "做好了", "failure": null, "usage": run.usage, "event": event});
+    let session = engine.session("s1").await;
+    let record = Record {
+        session_id: "s1".into(),
+        epoch: session.epoch,
+        turn_id: "m-1".into(),
+        steps: vec![kit::step("9/other/end", end)],
+        status: None,
+    };
+    engine.store.record(record).await.unwrap();
+    cancel(&engine, &run).await;
+    let told = told(&engine, "s1", "completed").await;
+    let [told] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(
+        (told.kind, told.data.as_ref().unwrap()["output"].as_str()),
+        (RunEventType::RunCompleted, Some("做好了"))
+    );
+    assert_eq!(run_of(&engine, "completed").await, completed, "the record is unchanged");
 }

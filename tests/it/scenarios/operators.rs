@@ -1,15 +1,12 @@
 //! Commands of operators: cancelling turns, cancelling timers, replaying dead letters.
 
 use super::{acts, answer, engine, on_both_backends, sales, sales_with};
-use crate::conformance::kit;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{api, backend, eventually};
 use commands::operator::OperatorCommand;
 use commands::sessions::has_jobs;
 use serde_json::{Value, json};
-use std::time::Duration;
-use storage::store::records::{Acquire, Acquired};
 use types::cause::Cause;
 use types::event::Event;
 use types::event::ReplyKind::{Apology, Response};
@@ -201,11 +198,7 @@ async fn given_up(mut backend: Backend) -> Engine {
     let engine = Engine::watching(backend, model.await).await;
     engine.apply(sales_with(&json!({"greeting": null}))).await;
     engine.publish("s1", "m-1", "你好").await;
-    let taken = engine.queue.pull(1, DEADLINE).await.unwrap().remove(0);
-    let wish = kit::acquire("s1", taken.message.seq, "dead");
-    let begun = Acquire { lease: Duration::ZERO, stream: taken.message.stream, ..wish };
-    assert!(matches!(engine.store.acquire(begun).await.unwrap(), Acquired::Granted(_)));
-    engine.queue.nak(&taken.token, Duration::ZERO).await.unwrap();
+    engine.attempt_dies("s1").await;
     engine.start_worker();
     let turn = engine.turn("s1", "m-1").await;
     assert!(turn.reason.unwrap().starts_with("attempts"));

@@ -3,6 +3,7 @@
 use super::api::Api;
 use super::script::ScriptedModel;
 use super::{background, eventually, within};
+use crate::conformance::kit;
 use base::clock;
 use base::config::{self, Settings};
 use definitions::agent::AgentRecord;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{From, Publish, Queue};
 use storage::store::Store;
+use storage::store::records::{Acquire, Acquired};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use types::cause::Cause;
@@ -187,6 +189,15 @@ impl Engine {
     pub async fn publish_job(&self, session_id: &str, job: Value) {
         let payload = serde_json::to_vec(&job).unwrap().into();
         self.queue.publish(Publish { session_id: session_id.into(), msg_id: None, payload }).await.unwrap();
+    }
+
+    /// A worker takes the next job, which is the session's, acquires its lane and dies.
+    pub async fn attempt_dies(&self, session_id: &str) {
+        let taken = self.queue.pull(1, DEADLINE).await.unwrap().remove(0);
+        let wish = kit::acquire(session_id, taken.message.seq, "dead");
+        let begun = Acquire { lease: Duration::ZERO, stream: taken.message.stream, ..wish };
+        assert!(matches!(self.store.acquire(begun).await.unwrap(), Acquired::Granted(_)));
+        self.queue.nak(&taken.token, Duration::ZERO).await.unwrap();
     }
 
     /// Waits for the event that ends the turn, and returns the turn's record.

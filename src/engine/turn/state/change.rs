@@ -75,12 +75,15 @@ impl Turn<'_> {
     }
 
     /// Adds the end of the turn to its last status if no event follows it. Otherwise the end is an event of its own.
+    /// Both have the same message id. The queue would drop a status under the number of one that an earlier attempt has
+    /// published, and with it the end.
     fn publish_end(&mut self, outcome: Outcome, jobs: Vec<String>, at: Timestamp) {
         let end = TurnEnd { jobs, outcome, replies: self.replies, attempts: self.attempt };
         let last = self.outbox.last_mut().filter(|last| last.event_type == EventType::Status);
         let status = last.and_then(|last| Some((serde_json::from_slice::<StatusEvent>(&last.payload).ok()?, last)));
         if let Some((status, last)) = status {
             // Plain data with text keys always serialises.
+            last.msg_id = Some(self.journal.idempotency_key(TurnEvent::KEY));
             last.payload = serde_json::to_vec(&StatusEvent { turn: Some(end), ..status }).unwrap_or_default().into();
             return;
         }
