@@ -175,7 +175,7 @@ impl NatsQueue {
                 return Ok(());
             }
             Err(error) if is_missing(&error) => {}
-            Err(error) => return Err(no_jetstream(error)),
+            Err(error) => return Err(unavailable_with_remedy(error)),
         }
         match self.create(wanted).await {
             Ok(()) => Ok(()),
@@ -204,7 +204,7 @@ impl NatsQueue {
         if config.max_bytes != asked {
             config.max_bytes = (config.max_bytes / 4).max(MIN_STREAM_BYTES);
             let reserved = config.max_bytes;
-            self.context.update_stream(config).await.map_err(no_jetstream)?;
+            self.context.update_stream(config).await.map_err(unavailable_with_remedy)?;
             warn!(
                 stream = name,
                 "the stream is limited to {reserved} bytes instead of {asked}, because \
@@ -322,7 +322,7 @@ pub fn differences(found: &Config, wanted: &Config) -> Vec<Difference> {
 /// Converts the error of creating a stream, with a remedy.
 fn not_made(stream: &str, replicas: usize, error: CreateStreamError) -> QueueError {
     let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
-        return no_jetstream(error);
+        return unavailable_with_remedy(error);
     };
     match refusal.error_code() {
         ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED => {
@@ -340,12 +340,12 @@ fn not_made(stream: &str, replicas: usize, error: CreateStreamError) -> QueueErr
             );
             QueueError::Unavailable(SharedError::explained(problem, error))
         }
-        _ => no_jetstream(error),
+        _ => unavailable_with_remedy(error),
     }
 }
 
 /// Converts an error to `Unavailable`, with a remedy if the server runs without JetStream.
-fn no_jetstream(error: impl Into<SharedError>) -> QueueError {
+fn unavailable_with_remedy(error: impl Into<SharedError>) -> QueueError {
     let error = error.into();
     let problem = error.to_string();
     if problem.contains("jetstream not enabled") || problem.contains("no responders") || problem.contains("503") {

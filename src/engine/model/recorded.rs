@@ -54,9 +54,9 @@ pub async fn ask(
 }
 
 /// Calls `model` unless the step is recorded, and returns the text. Of several models the record has the one that
-/// answered. `input` is the data on which the prompt depends, not the rendered
-/// prompt, so that a prompt file may be edited while turns are in flight. If `is_last` returns true for the answer, the
-/// commit writes its record ([`Done::with_commit`]).
+/// answered. `input` is the data on which the prompt depends, not the rendered prompt, so that a prompt file may be
+/// edited while turns are in flight. If `is_last` returns true for the answer, the commit writes its record
+/// ([`Done::with_commit`]).
 pub(crate) async fn ask_last(
     journal: &Journal,
     key: &str,

@@ -1,5 +1,6 @@
 //! Cancellation of a turn.
 
+use super::interruption::Interruption;
 use super::state::Turn;
 use crate::execution::{CancelReason, TOKEN_BUDGET, TurnError};
 use crate::prompt::is_chinese;
@@ -14,6 +15,14 @@ use types::session::Status;
 use types::step::StepRecord;
 
 impl Turn<'_> {
+    /// Cancels the turn if it was cancelled, or returns the error with which it cannot continue.
+    pub(super) fn interrupted(self: Box<Self>, interruption: Interruption) -> Result<Change, TurnError> {
+        match interruption {
+            Interruption::Cancel(reason) => self.cancel(&reason),
+            Interruption::Turn(error) => Err(error),
+        }
+    }
+
     /// Ends the turn with the status `cancelled`. Cancels all timers, and apologises to the user unless this turn has
     /// already replied to them.
     pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {

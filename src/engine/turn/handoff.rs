@@ -100,8 +100,7 @@ impl Turn<'_> {
         for index in 0..self.jobs.len() {
             match self.post(&format!("forward[{index}]"), "message", &summary).await {
                 Ok(()) => {}
-                Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
-                Err(Interruption::Turn(error)) => return Err(error),
+                Err(interruption) => return self.interrupted(interruption),
             }
         }
         self.finish(Outcome::Transferred, TimerChange::Keep)

@@ -83,8 +83,7 @@ impl Turn<'_> {
         };
         let end = match self.decide_and_act(&mut state, first).await {
             Ok(end) => end,
-            Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
-            Err(Interruption::Turn(error)) => return Err(error),
+            Err(interruption) => return self.interrupted(interruption),
         };
         self.finish_loop(end, &state.plan).await
     }

@@ -1,6 +1,5 @@
 //! Turns for user messages.
 
-use super::interruption::Interruption;
 use super::state::Turn;
 use crate::execution::TurnError;
 use futures::FutureExt;
@@ -33,8 +32,7 @@ impl Turn<'_> {
     pub(super) async fn converse(mut self: Box<Self>) -> Result<Change, TurnError> {
         let input = match self.plan_and_greet().await {
             Ok(input) => input,
-            Err(Interruption::Cancel(reason)) => return self.cancel(&reason),
-            Err(Interruption::Turn(error)) => return Err(error),
+            Err(interruption) => return self.interrupted(interruption),
         };
         self.transition(Status::Processing);
         self.iterate(input.plan, input.first, input.greeted).await

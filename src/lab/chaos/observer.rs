@@ -220,7 +220,6 @@ fn letter(kept: StoredDeadLetter) -> Letter {
     }
 }
 
-#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn away(error: impl Into<SharedError>) -> ChaosError {
     ChaosError::failed("cannot read from queue or store", error)
 }

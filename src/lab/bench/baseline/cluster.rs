@@ -238,7 +238,6 @@ async fn insert(
     bulk(commands, Bulk::Insert(collection), documents, durable).await
 }
 
-#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` expects.
 fn failed(error: mongodb::error::Error) -> StoreError {
     StoreError::unavailable(error)
 }
