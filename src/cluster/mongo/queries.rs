@@ -83,6 +83,7 @@ impl Db {
             "workflow_state.status": {"$in": ["ready", "cancelled"]},
             "timers.0": {"$exists": false},
             "waiting": null,
+            "task": null,
             "lease": null,
             "turn": null,
         };

@@ -189,6 +189,17 @@ impl Update {
             None if granted.waiting.is_some() => unset.append(cstr!("waiting"), ""),
             None => {}
         }
+        match &change.task {
+            Some(task) => append(&mut set, cstr!("task"), task)?,
+            None if granted.task.is_some() => unset.append(cstr!("task"), ""),
+            None => {}
+        }
+        match &change.current_workflow {
+            Some(workflow_id) if granted.current_workflow.as_ref() == Some(workflow_id) => {}
+            Some(workflow_id) => set.append(cstr!("current_workflow"), workflow_id.as_str()),
+            None if granted.current_workflow.is_some() => unset.append(cstr!("current_workflow"), ""),
+            None => {}
+        }
         if !change.outbox.is_empty() {
             set.append(cstr!("outbox"), array(change.outbox.iter())?);
         } else if granted.outbox_unread || !granted.outbox.is_empty() {

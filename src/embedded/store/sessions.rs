@@ -223,4 +223,5 @@ pub(super) fn is_idle(session: &Session) -> bool {
         && matches!(session.workflow_state.status, Status::Ready | Status::Cancelled)
         && session.timers.is_empty()
         && session.waiting.is_none()
+        && session.task.is_none()
 }

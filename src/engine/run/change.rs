@@ -125,6 +125,8 @@ impl RunTurn<'_> {
             tokens: session.tokens.saturating_add(usage.total),
             days: journal.map(|journal| self.token_meter(journal).days(&usage)).unwrap_or_default(),
             waiting: None,
+            task: None,
+            current_workflow: None,
             turn,
             run: record,
             steps: journal.map(Journal::take_notes).unwrap_or_default(),

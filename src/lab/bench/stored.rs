@@ -149,6 +149,8 @@ impl Stored {
             tokens: 0,
             days: Vec::new(),
             waiting: None,
+            task: None,
+            current_workflow: None,
             turn,
             run: None,
             steps: Vec::new(),

@@ -222,6 +222,8 @@ pub fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     session.handoff.clone_from(&change.handoff);
     session.tokens = change.tokens;
     session.waiting.clone_from(&change.waiting);
+    session.task.clone_from(&change.task);
+    session.current_workflow.clone_from(&change.current_workflow);
 }
 
 /// True while the lane has unprocessed jobs or a lease.

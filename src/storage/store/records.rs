@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::event::OutEvent;
 use types::run::RunRecord;
-use types::session::{Entry, Handoff, Kind, Session, Status, Waiting, WorkflowState};
+use types::session::{Entry, Handoff, Kind, Session, Status, Task, Waiting, WorkflowState};
 use types::step::StepRecord;
 use types::timer::{NewTimer, Timer};
 use types::timestamp::Timestamp;
@@ -182,6 +182,10 @@ pub struct Change {
     pub days: Vec<DayUse>,
     /// Present while a flow waits for the user's input.
     pub waiting: Option<Box<Waiting>>,
+    /// Present while a coordinator agent waits for the user's answer.
+    pub task: Option<Box<Task>>,
+    /// The session's plan that was last created, changed or run.
+    pub current_workflow: Option<String>,
     /// The turn's record.
     pub turn: TurnRecord,
     /// The final record of the run that the turn executed.

@@ -123,6 +123,36 @@ pub struct Waiting {
     pub until: Timestamp,
 }
 
+/// A task that a coordinator agent has suspended until the user answers a question.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Task {
+    /// The agent that asked.
+    pub agent_id: String,
+    /// The turn that asked.
+    pub turn_id: String,
+    /// The question, cut at its limit.
+    pub question: String,
+    /// The suggested answers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// What the agent needs to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required_fields: Vec<String>,
+    /// What the agent noted about the task.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub context: Map<String, Value>,
+    /// Decisions that the question has put off: `{decision_type, payload}`. The agent decides them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<Value>,
+    /// Results of the turn that asked: `{name, result}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<Value>,
+    /// When the agent asked.
+    pub asked_at: Timestamp,
+    /// When the task is dropped unless the user answers.
+    pub until: Timestamp,
+}
+
 /// One conversation of one user with one agent, as stored in `sessions`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
@@ -192,6 +222,12 @@ pub struct Session {
     /// The pending question, while a flow waits for the user's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Box<Waiting>>,
+    /// The suspended task, while a coordinator agent waits for the user's answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<Task>>,
+    /// The session's plan that was last created, changed or run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_workflow: Option<String>,
     /// Ids of the last handled jobs, oldest first.
     #[serde(default)]
     pub recent_jobs: Arc<Vec<String>>,
@@ -240,6 +276,8 @@ impl Session {
             turn: None,
             handoff: None,
             waiting: None,
+            task: None,
+            current_workflow: None,
             recent_jobs: Arc::default(),
             closed_at: None,
             tokens: 0,

@@ -11,7 +11,7 @@ use types::duration::Text;
 use types::event::{EventType, OutEvent};
 use types::job::{Job, JobBody, UserMessage};
 use types::outcome::Outcome;
-use types::session::{Entry, Role, Session, Status, Waiting, WorkflowState};
+use types::session::{Entry, Role, Session, Status, Task, Waiting, WorkflowState};
 use types::step::StepRecord;
 use types::timer::NewTimer;
 use types::timestamp::Timestamp;
@@ -113,6 +113,8 @@ pub fn change(session: &Session, turn_id: &str) -> Change {
         tokens: session.tokens,
         days: Vec::new(),
         waiting: None,
+        task: None,
+        current_workflow: None,
         turn: turn(&session.session_id, turn_id),
         run: None,
         steps: Vec::new(),
@@ -142,6 +144,24 @@ pub fn waiting() -> Box<Waiting> {
         choices: vec!["A1001".into()],
         run_id: Some("r1".into()),
         began_at: now,
+        asked_at: now,
+        until: now.plus(Duration::from_secs(3600)),
+    })
+}
+
+/// A task that waits for the user's answer.
+pub fn task() -> Box<Task> {
+    let now = clock::now();
+    let object = |value: Value| value.as_object().cloned().unwrap();
+    Box::new(Task {
+        agent_id: "a".into(),
+        turn_id: "m-1".into(),
+        question: "$哪个月？".into(),
+        options: vec!["十月".into()],
+        required_fields: vec!["month".into()],
+        context: object(json!({"$已知": {"a.b": [1, 2.5, null]}})),
+        blocked: vec![json!({"decision_type": "create_node", "payload": {"config": {"url": "${a.b}"}}})],
+        results: vec![json!({"name": "create_node", "result": {"ok": true}})],
         asked_at: now,
         until: now.plus(Duration::from_secs(3600)),
     })

@@ -58,6 +58,7 @@ macro_rules! store_suite {
             timers_are_kept_removed_and_replaced
             closing_and_handoff_are_set_and_cleared
             a_flow_that_waits_is_set_and_cleared
+            a_suspended_task_is_set_and_cleared
             a_stale_epoch_shows_no_status
             the_first_record_of_a_step_counts
             twenty_writers_of_one_step_adopt_the_same_output

@@ -157,6 +157,20 @@ pub async fn a_flow_that_waits_is_set_and_cleared(store: Arc<dyn Store>) {
     }
 }
 
+pub async fn a_suspended_task_is_set_and_cleared(store: Arc<dyn Store>) {
+    let task = task();
+    for seq in [1, 3] {
+        let change = |change: &mut Change| {
+            change.task = Some(task.clone());
+            change.current_workflow = Some("w.计划".into());
+        };
+        let set = run_turn(&store, "s", seq, change).await;
+        assert_eq!((set.task.as_ref(), set.current_workflow.as_deref()), (Some(&task), Some("w.计划")));
+        let cleared = run_turn(&store, "s", seq + 1, |_| ()).await;
+        assert_eq!((cleared.task, cleared.current_workflow), (None, None));
+    }
+}
+
 pub async fn a_stale_epoch_shows_no_status(store: Arc<dyn Store>) {
     let mut taken = grant(&store, "s", 1).await;
     store.record(record(&taken, "m-1", Vec::new(), Some(Status::Typing))).await.unwrap();
@@ -336,6 +350,7 @@ pub async fn idle_sessions_are_open_ready_chats(store: Arc<dyn Store>) {
     store.commit(commit(&taken, 5, None)).await.unwrap();
     run_turn(&store, "timer", 6, |change| change.timers = TimerChange::Replace(vec![timer("t", LONG)])).await;
     run_turn(&store, "flow", 7, |change| change.waiting = Some(waiting())).await;
+    run_turn(&store, "task", 8, |change| change.task = Some(task())).await;
     let expected = [("cancelled", 2), ("ready", 1)];
     assert_eq!(idle(&store, expected.len()).await, expected.map(|(id, seq)| (id.to_owned(), seq)));
     assert_eq!(store.idle_sessions(Duration::ZERO, 1).await.unwrap().len(), 1);

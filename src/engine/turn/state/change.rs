@@ -67,6 +67,8 @@ impl Turn<'_> {
             tokens: self.tokens_before.saturating_add(usage.total),
             days: self.token_meter.days(&usage),
             waiting: self.session.waiting,
+            task: self.session.task,
+            current_workflow: self.session.current_workflow,
             turn,
             run: None,
             steps: self.journal.take_notes(),
