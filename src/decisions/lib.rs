@@ -2,23 +2,37 @@
 //!
 //! - Vocabulary: [`kind`] has the ten types of decisions with their priority, [`node_type`] the types of nodes, and
 //!   [`limits`] all limits.
-//! - [`table`] has all fields. Validation and everything else about fields is made from it.
-//! - [`validate`] judges a decision in a [`world`], under a [`policy`]. It collects every error in a [`report`].
+//! - [`table`] has all fields. Validation, correction, [`schema`] and `docs/decisions.md` are made from it; [`examples`]
+//!   has a payload of each type.
+//! - From the model to a verdict: [`answer`] reads the model's answer, [`order`] sorts its decisions, and [`judge`] judges
+//!   one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`], and
+//!   [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
 //! - Plans: [`reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
 //!   [`hosts`] has the rules for hosts. `python` looks at scripts.
 //! - `path` is the place of a value in a payload.
 
+pub mod answer;
 pub mod changes;
+pub mod correct;
+pub mod event;
+pub mod examples;
 pub mod hosts;
+pub mod judge;
 pub mod kind;
 pub mod limits;
 pub mod node_type;
+pub mod order;
 mod path;
+pub mod payload;
 pub mod policy;
 mod python;
 pub mod reference;
 pub mod report;
 pub mod revision;
+pub mod schema;
 pub mod table;
 pub mod validate;
 pub mod world;
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,10 @@
-//! The policy: what the operator and the agent file allow. The settings begin it, and an agent file narrows it.
+//! The policy: the limits of the operator and of the agent file. The settings begin it, and an agent file narrows it.
 
 use crate::hosts::HostPattern;
 use crate::node_type::NodeType;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What decisions may use.
+/// The limits on decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// The types of nodes. START and END are always allowed.

@@ -1,5 +1,5 @@
-//! What the validator may know besides the payload: workflows, sub-agents and the policy. A snapshot, so that a verdict
-//! depends on its inputs only.
+//! The world of a decision: workflows, sub-agents and the policy. It is a snapshot, so a verdict depends on its inputs
+//! only.
 
 use crate::policy::Policy;
 use schemars::JsonSchema;
@@ -71,7 +71,7 @@ pub struct SubagentFacts {
 /// remedy.
 pub type ConditionCheck = fn(&str) -> Result<(), String>;
 
-/// What the validator may know besides the payload.
+/// The facts that a verdict depends on, besides the payload.
 pub trait World {
     /// The workflow with this id.
     fn workflow(&self, id: &str) -> Option<&WorkflowFacts>;
@@ -81,7 +81,7 @@ pub trait World {
     fn subagent(&self, kind: &str) -> Option<&SubagentFacts>;
     /// The types of sub-agents, for messages.
     fn subagent_types(&self) -> Vec<&str>;
-    /// What decisions may use.
+    /// The limits on decisions.
     fn policy(&self) -> &Policy;
     /// Checks a condition.
     fn check_condition(&self, condition: &str) -> Result<(), String>;
@@ -96,7 +96,7 @@ pub struct Snapshot {
     pub current: Option<String>,
     /// Sub-agents by type.
     pub subagents: BTreeMap<String, SubagentFacts>,
-    /// What decisions may use.
+    /// The limits on decisions.
     pub policy: Policy,
     conditions: ConditionCheck,
 }

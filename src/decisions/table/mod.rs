@@ -78,7 +78,7 @@ pub struct Field {
     pub default: Option<&'static str>,
     /// The role of references, in a `config`.
     pub references: References,
-    /// What the field is. It ends the error for a missing field.
+    /// The meaning of the field. It ends the error for a missing field.
     pub text: &'static str,
 }
 

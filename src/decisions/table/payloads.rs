@@ -64,7 +64,7 @@ static SPAWN_SUBAGENT: Shape = Shape {
         Field::required("task_payload", Kind::Object, "the task, as the type's `input` describes it"),
         Field::optional("priority", Kind::Whole(0, 10), "10 comes first"),
         Field::optional("timeout", Kind::Seconds(f64::INFINITY), "seconds to wait for the result"),
-        Field::optional("context_snapshot", Kind::Object, "what the sub-agent should know"),
+        Field::optional("context_snapshot", Kind::Object, "facts for the sub-agent"),
     ],
     rules: &["The type is registered, `task_payload` fits its `input`, and `timeout` is not above the type's."],
 };

@@ -203,7 +203,7 @@ fn tells_of_failure(context: &Map<String, Value>) -> bool {
     outputs || attempts || ["error", "failure_reason"].iter().any(is_told)
 }
 
-/// The workflow that the payload names. Reports it if there is none.
+/// The workflow that the payload names. Reports an unknown one.
 fn workflow<'w>(check: &mut Check<'w>, fields: &Map<String, Value>) -> Option<&'w WorkflowFacts> {
     let id = text(fields, "workflow_id").filter(|id| !id.trim().is_empty())?;
     let found = check.world.workflow(id);

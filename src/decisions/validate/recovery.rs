@@ -31,7 +31,7 @@ pub(super) fn plan(check: &mut Check<'_>, path: &Path<'_>, plan: &Map<String, Va
     }
 }
 
-/// Checks the fixed plan of a node: its changes fit the node, and the alternative can run in its place.
+/// Checks the fixed plan of a node: its changes fit the node, and the alternative exists.
 pub(super) fn fixed(
     check: &mut Check<'_>,
     path: &Path<'_>,

@@ -7,7 +7,7 @@ use crate::report::Group;
 use crate::table::References;
 use serde_json::{Map, Value};
 
-/// What a node may refer to.
+/// The values to which a node may refer.
 pub(super) trait Visible {
     /// Whether the node with this id runs before. `None` if it does not exist.
     fn runs_before(&self, id: &str) -> Option<bool>;
@@ -17,7 +17,7 @@ pub(super) trait Visible {
     fn is_in_loop(&self) -> bool;
 }
 
-/// The place of references: the node, what it sees, and where secrets may go.
+/// The place of references: the visible nodes and names, and the host for secrets.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) visible: &'a dyn Visible,

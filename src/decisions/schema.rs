@@ -1,0 +1,237 @@
+//! JSON Schemas for the model and for programs, made from the tables.
+
+use crate::kind::{DecisionType, Intent};
+use crate::limits::{MAX_DECISIONS, MAX_ID_CHARS};
+use crate::node_type::NodeType;
+use crate::table::configs::config;
+use crate::table::payloads::{ACTION_TYPE, payload};
+use crate::table::{Kind, Shape};
+use serde_json::{Map, Value, json};
+
+/// Name of the schema of an answer.
+pub const CONVERSATION: &str = "conversation_decision";
+
+/// Name of the schema of the first answer of a session, with its plan.
+pub const PLAN_AND_CONVERSATION: &str = "plan_and_conversation_decision";
+
+/// The names of all schemas: those of the answers, then those of the types by priority.
+pub fn names() -> Vec<&'static str> {
+    [CONVERSATION, PLAN_AND_CONVERSATION].into_iter().chain(DecisionType::ALL.map(DecisionType::as_str)).collect()
+}
+
+/// The schema with this name.
+pub fn named(name: &str) -> Option<Value> {
+    let mut schema = match name {
+        CONVERSATION => conversation(),
+        PLAN_AND_CONVERSATION => plan_and_conversation(),
+        _ => of_type(DecisionType::parse(name)?),
+    };
+    let definitions = definitions(&schema);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!(name);
+    if !definitions.is_empty() {
+        schema["$defs"] = definitions.into();
+    }
+    Some(schema)
+}
+
+/// The schema of the payload of one type, without definitions.
+fn of_type(kind: DecisionType) -> Value {
+    let mut schema = object(payload(kind), Some(kind));
+    if kind == DecisionType::CreateNode {
+        schema["allOf"] = by_type("node_type", &NodeType::SINGLE);
+    }
+    schema
+}
+
+fn conversation() -> Value {
+    let decision = |kind: DecisionType| {
+        json!({
+            "type": "object",
+            "properties": {
+                "decision_type": {"const": kind.as_str()},
+                "confidence": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+                "payload": of_type(kind),
+            },
+            "required": ["decision_type", "payload"],
+        })
+    };
+    let action = json!({
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["SKILL", "TOOL", "FLOW", "SYSTEM"]},
+            "target": {"type": "string"},
+            "params": {"type": "object"},
+        },
+        "required": ["type", "target", "params"],
+    });
+    let intents: Vec<Value> = Intent::ALL.iter().map(|intent| json!(intent.as_str())).chain([Value::Null]).collect();
+    json!({
+        "type": "object",
+        "properties": {
+            "reasoning": {"type": ["string", "null"]},
+            "intent": {"enum": intents},
+            "decisions": {
+                "type": "array",
+                "maxItems": MAX_DECISIONS,
+                "items": {"anyOf": DecisionType::ALL.map(decision)},
+            },
+            "action": {
+                "description": "Only without decisions: an action of the agent, such as a handoff.",
+                "anyOf": [{"type": "null"}, action],
+            },
+        },
+        "required": ["decisions"],
+    })
+}
+
+fn plan_and_conversation() -> Value {
+    let text = json!({"type": ["string", "null"]});
+    let timer = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "delay": {"type": ["string", "integer"], "description": "such as 30s, 15m, 2h or 1d; a number means seconds"},
+            "message": text,
+            "action": {"type": ["object", "null"]},
+        },
+        "required": ["delay"],
+    });
+    let plan = json!({
+        "type": "object",
+        "properties": {
+            "name": text, "tone": text, "greeting": text, "sop": text, "constraints": text,
+            "timers": {"type": ["array", "null"], "items": timer},
+        },
+        "required": ["name", "tone", "greeting", "sop", "timers", "constraints"],
+    });
+    json!({"type": "object", "properties": {"plan": plan, "answer": conversation()}, "required": ["plan", "answer"]})
+}
+
+/// The schema of an object with the fields of a table.
+fn object(shape: &Shape, kind: Option<DecisionType>) -> Value {
+    let mut properties = Map::new();
+    let mut required: Vec<&str> = Vec::new();
+    if let Some(kind) = kind {
+        properties.insert(ACTION_TYPE.into(), json!({"const": kind.as_str()}));
+        required.push(ACTION_TYPE);
+    }
+    for field in shape.fields {
+        let mut schema = value(field.kind);
+        if !field.required {
+            schema = with_null(schema);
+        } else if !(matches!(field.kind, Kind::Config) && kind.is_none()) {
+            required.push(field.name);
+        }
+        schema["description"] = json!(field.text);
+        properties.insert(field.name.into(), schema);
+    }
+    let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    if !shape.rules.is_empty() {
+        schema["description"] = json!(shape.rules.join(" "));
+    }
+    schema
+}
+
+/// The schema also accepts null.
+fn with_null(mut schema: Value) -> Value {
+    if let Some(kind) = schema.get("type").filter(|kind| kind.is_string()).cloned() {
+        schema["type"] = json!([kind, "null"]);
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+            words.push(Value::Null);
+        }
+        return schema;
+    }
+    if schema.get("$ref").is_some() { json!({"anyOf": [schema, {"type": "null"}]}) } else { schema }
+}
+
+fn value(kind: Kind) -> Value {
+    match kind {
+        Kind::Any => json!({}),
+        Kind::Text => json!({"type": "string"}),
+        Kind::Filled => json!({"type": "string", "pattern": "\\S"}),
+        Kind::Id => json!({"type": "string", "pattern": "^[\\p{L}\\p{N}_-]+$", "maxLength": MAX_ID_CHARS}),
+        Kind::Identifier => json!({"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}),
+        Kind::Choice(words) => json!({"type": "string", "enum": words}),
+        Kind::Truth => json!({"type": "boolean"}),
+        Kind::Number(low, high) if high.is_infinite() => json!({"type": "number", "minimum": low}),
+        Kind::Number(low, high) => json!({"type": "number", "minimum": low, "maximum": high}),
+        Kind::Whole(low, i64::MAX) => json!({"type": "integer", "minimum": low}),
+        Kind::Whole(low, high) => json!({"type": "integer", "minimum": low, "maximum": high}),
+        Kind::Seconds(high) if high.is_infinite() => json!({"type": "number", "exclusiveMinimum": 0}),
+        Kind::Seconds(high) => json!({"type": "number", "exclusiveMinimum": 0, "maximum": high}),
+        Kind::Object | Kind::Config => json!({"type": "object"}),
+        Kind::Changes => json!({"type": "object", "minProperties": 1}),
+        Kind::Texts => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        // Nodes contain nodes, so shapes are definitions.
+        Kind::Shape(shape) => json!({"$ref": format!("#/$defs/{}", definition_name(shape))}),
+        Kind::List(item) => json!({"type": "array", "items": value(*item)}),
+        Kind::FilledList(item) => json!({"type": "array", "minItems": 1, "items": value(*item)}),
+    }
+}
+
+fn definition_name(shape: &Shape) -> String {
+    shape.name.replace(' ', "_")
+}
+
+/// The rules that choose the schema of `config` by the type of the node.
+fn by_type(field: &str, kinds: &[NodeType]) -> Value {
+    let rule = |kind: &NodeType| {
+        json!({
+            "if": {"properties": {field: {"const": kind.as_str()}}, "required": [field]},
+            "then": {"properties": {"config": object(config(*kind), None)}},
+        })
+    };
+    kinds.iter().map(rule).collect()
+}
+
+/// The definitions to which a schema refers, directly or through others.
+fn definitions(schema: &Value) -> Map<String, Value> {
+    use crate::table::graph::{
+        ADDED_NODE, BODY, CHANGES, EDGE, GLOBAL_CONFIG, INPUT, NODE, RECOVERY_PLAN, RETRY_CONFIG,
+    };
+    let all = [&ADDED_NODE, &BODY, &CHANGES, &EDGE, &GLOBAL_CONFIG, &INPUT, &NODE, &RECOVERY_PLAN, &RETRY_CONFIG];
+    let kinds: Vec<_> = NodeType::ALL.into_iter().filter(|kind| !kind.is_of_files()).collect();
+    let mut found: Map<String, Value> = Map::new();
+    let mut open = vec![schema.clone()];
+    while let Some(schema) = open.pop() {
+        let text = schema.to_string();
+        for shape in all {
+            let name = definition_name(shape);
+            if !found.contains_key(&name) && text.contains(&format!("\"#/$defs/{name}\"")) {
+                let mut schema = object(shape, None);
+                if ["node", "added_node"].contains(&name.as_str()) {
+                    schema["allOf"] = by_type("type", &kinds);
+                }
+                open.push(schema.clone());
+                found.insert(name, schema);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_is_one_and_refers_to_its_own_definitions() {
+        for name in names() {
+            let schema = named(name).unwrap();
+            jsonschema::meta::validate(&schema).unwrap();
+            jsonschema::validator_for(&schema).unwrap();
+            let text = schema.to_string();
+            for (_, rest) in text
+                .match_indices("#/$defs/")
+                .map(|(at, _)| text[at + 8..].split_once('"').map(|(name, _)| ((), name)).unwrap())
+            {
+                assert!(schema["$defs"][rest].is_object(), "{name}: {rest}");
+            }
+        }
+        assert_eq!(named("fly"), None);
+    }
+}
