@@ -1,5 +1,6 @@
 //! The structure of an agent file. docs/agents.md describes it for authors.
 
+pub mod coordinator;
 pub mod schema;
 
 use crate::action::{ActionKind, SYSTEM_OPERATIONS};
@@ -8,6 +9,7 @@ use crate::duration::{Lenient, lenient};
 use crate::ids::Id;
 use crate::model_names::ModelNames;
 use crate::timer::MAX_TIMERS;
+use coordinator::{CoordinatorConfig, Mode, SubagentConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -89,6 +91,15 @@ pub struct AgentConfig {
     /// Token limits for prompts and answers; 0 is no limit.
     #[serde(default)]
     pub budget: Budget,
+    /// What the model decides about: actions, or validated decisions.
+    #[serde(default)]
+    pub mode: Mode,
+    /// What the decisions of a coordinator may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<CoordinatorConfig>,
+    /// The sub-agents of a coordinator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subagents: Vec<SubagentConfig>,
     /// Rules of the offline model. The first rule whose conditions all hold decides.
     #[serde(default)]
     #[schemars(with = "Vec<schema::Rule>")]

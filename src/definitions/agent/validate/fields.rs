@@ -41,6 +41,16 @@ static DECIDE: Fields = Fields(&[
     ("reasoning", Leaf),
 ]);
 static BUDGET: Fields = Fields(&[("turn", Leaf), ("session", Leaf), ("day", Leaf)]);
+static COORDINATOR: Fields = Fields(&[
+    ("node_types", Leaf),
+    ("allowed_hosts", Leaf),
+    ("connectors", Leaf),
+    ("workflows", Leaf),
+    ("secrets", List(&SECRET)),
+]);
+static SECRET: Fields = Fields(&[("name", Leaf), ("hosts", Leaf)]);
+static SUBAGENT: Fields =
+    Fields(&[("type", Leaf), ("runnable", Leaf), ("description", Leaf), ("input", Leaf), ("timeout", Leaf)]);
 static RULE: Fields = Fields(&[("when", Leaf), ("decide", Table(&DECIDE))]);
 static AGENT: Fields = Fields(&[
     ("id", Leaf),
@@ -63,6 +73,9 @@ static AGENT: Fields = Fields(&[
     ("max_iterations", Leaf),
     ("knowledge", Table(&KNOWLEDGE)),
     ("budget", Table(&BUDGET)),
+    ("mode", Leaf),
+    ("coordinator", Table(&COORDINATOR)),
+    ("subagents", List(&SUBAGENT)),
     ("rules", List(&RULE)),
     ("updated_at", Leaf),
 ]);
@@ -120,7 +133,10 @@ mod tests {
         let agent: AgentConfig = serde_json::from_value(json!({
             "id": "a", "knowledge": {}, "flow_timeout": 1, "handoff": {"mode": "hold", "http": http, "timeout": 1},
             "skills": [{"id": "s", "http": http}], "tools": [{"id": "t", "http": http}],
-            "timers": [{"delay": 1, "action": action}],
+            "timers": [{"delay": 1, "action": action}], "mode": "coordinator",
+            "coordinator": {"node_types": [], "allowed_hosts": [], "connectors": [], "workflows": [],
+                "secrets": [{"name": "K", "hosts": []}]},
+            "subagents": [{"type": "s", "runnable": "r", "timeout": 1}],
         }))
         .unwrap();
         let value = serde_json::to_value(agent).unwrap();
@@ -133,5 +149,8 @@ mod tests {
         assert_eq!(names(&value["handoff"]), table(&HANDOFF, &[]));
         assert_eq!(names(&value["knowledge"]), table(&KNOWLEDGE, &[]));
         assert_eq!(names(&value["budget"]), table(&BUDGET, &[]));
+        assert_eq!(names(&value["coordinator"]), table(&COORDINATOR, &[]));
+        assert_eq!(names(&value["coordinator"]["secrets"][0]), table(&SECRET, &[]));
+        assert_eq!(names(&value["subagents"][0]), table(&SUBAGENT, &[]));
     }
 }

@@ -2,9 +2,10 @@
 //! mistake.
 //!
 //! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters,
-//! [`rule`] checks the rules of the offline model.
+//! [`coordinator`] checks what only coordinators have, and [`rule`] checks the rules of the offline model.
 
 mod call;
+mod coordinator;
 mod fields;
 mod rule;
 
@@ -19,6 +20,7 @@ use base::http_client::private::Guard;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::action::{Action, ActionKind};
+use types::agent::coordinator::Mode;
 use types::agent::{AgentConfig, normalized};
 use types::budget::Budget;
 use types::ids;
@@ -130,6 +132,7 @@ pub fn validate(config: &AgentConfig, document: &Value, context: Context<'_>) ->
     check.flows();
     check.timers();
     check.handoff();
+    check.coordinator();
     for (at, rule) in config.rules.iter().enumerate() {
         rule::check(&mut check, &format!("rules[{at}]"), rule);
     }
@@ -219,6 +222,7 @@ impl AgentChecker<'_> {
             ("flows", !config.flows.is_empty()),
             ("timers", !config.timers.is_empty()),
             ("knowledge", config.knowledge.is_some()),
+            ("mode", config.mode != Mode::Actions),
             ("handoff", config.handoff != types::agent::HandoffConfig::default()),
         ];
         for (field, _) in given.into_iter().filter(|(_, given)| *given) {

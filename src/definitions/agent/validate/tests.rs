@@ -274,6 +274,22 @@ fn what_is_wrong_is_found_by_line_and_column() {
             "id: a\nsop: x\nmax_iterations: many\n",
             "line 3, column 17: max_iterations: found the text \"many\", expected a whole number of at least 0",
         ),
+        (
+            "id: a\nsop: x\nmode: cordinator\n",
+            "line 3, column 7: mode: unknown variant `cordinator`, expected `actions` or `coordinator`",
+        ),
+        (
+            "id: a\nsop: x\nmode: coordinator\ncoordinator:\n  node_types: [LLM, SQL]\n",
+            "line 5, column 21: coordinator.node_types[1]: there is no node type `SQL`; known are `LLM`, `HTTP`, `PYTHON`, `DATABASE`, `CONDITION`, `LOOP`, `START`, `END`",
+        ),
+        (
+            "id: a\nsop: x\nmode: coordinator\ncoordinator:\n  secrets: [{name: K, hosts: ['a.b:80']}]\n",
+            "line 5, column 31: coordinator.secrets[0].hosts[0]: `a.b:80` is no host; write a host such as `api.example.com`, or `*.example.com` for its subdomains",
+        ),
+        (
+            "id: a\nsop: x\nmode: coordinator\nsubagents:\n  - {type: r, runnable: r}\n  - {type: r, runnable: s}\n",
+            "line 6, column 12: subagents[1].type: `r` is the type of another sub-agent; give it another",
+        ),
         ("id: a\nsop: x\nid: b\n", "line 3, column 1: the key `id` appears twice; remove one"),
     ] {
         assert_eq!(told("a.yaml", text), message);

@@ -1,0 +1,89 @@
+//! Checks the fields of coordinators: what their decisions may use, and their sub-agents.
+
+use super::{AgentChecker, call, question, quoted};
+use decisions::hosts::HostPattern;
+use decisions::node_type::NodeType;
+use std::collections::BTreeSet;
+use types::agent::coordinator::{CoordinatorConfig, Mode};
+
+/// The types of nodes that a decision can name.
+const NODE_TYPES: [NodeType; 8] = [
+    NodeType::Llm,
+    NodeType::Http,
+    NodeType::Python,
+    NodeType::Database,
+    NodeType::Condition,
+    NodeType::Loop,
+    NodeType::Start,
+    NodeType::End,
+];
+
+impl AgentChecker<'_> {
+    pub(super) fn coordinator(&mut self) {
+        let config = self.config;
+        if config.mode != Mode::Coordinator {
+            let given = [("coordinator", config.coordinator.is_some()), ("subagents", !config.subagents.is_empty())];
+            for (field, _) in given.into_iter().filter(|(_, given)| *given) {
+                self.report.warn(field, "has no effect", "add `mode: coordinator`, or remove it");
+            }
+        }
+        if let Some(coordinator) = &config.coordinator {
+            self.uses(coordinator);
+        }
+        self.subagents();
+    }
+
+    fn uses(&mut self, coordinator: &CoordinatorConfig) {
+        for (at, name) in coordinator.node_types.iter().flatten().enumerate() {
+            let known = NODE_TYPES.map(NodeType::as_str);
+            if !known.contains(&name.as_str()) {
+                let problem = format!("there is no node type `{name}`; known are {}", quoted(known.iter().copied()));
+                let hint = question(name, known.iter().copied());
+                self.report.error(format!("coordinator.node_types[{at}]"), problem, hint);
+            }
+        }
+        for (at, host) in coordinator.allowed_hosts.iter().flatten().enumerate() {
+            self.host(&format!("coordinator.allowed_hosts[{at}]"), host);
+        }
+        for (at, id) in coordinator.workflows.iter().flatten().enumerate() {
+            self.id(&format!("coordinator.workflows[{at}]"), id);
+        }
+        for (at, secret) in coordinator.secrets.iter().enumerate() {
+            let path = format!("coordinator.secrets[{at}]");
+            if !self.context.secrets_allow.contains(&secret.name) {
+                let problem = format!("`{}` is not in the setting secrets.allow", secret.name);
+                self.report.warn(format!("{path}.name"), problem, "add it there, else the secret stays empty");
+            }
+            if secret.hosts.is_empty() {
+                self.report.error(format!("{path}.hosts"), "is empty", "name the hosts that may receive the secret");
+            }
+            for (at, host) in secret.hosts.iter().enumerate() {
+                self.host(&format!("{path}.hosts[{at}]"), host);
+            }
+        }
+    }
+
+    fn host(&mut self, path: &str, host: &str) {
+        if let Err(remedy) = HostPattern::parse(host) {
+            self.report.error(path, format!("`{host}` is no host"), remedy);
+        }
+    }
+
+    fn subagents(&mut self) {
+        let mut seen = BTreeSet::new();
+        for (at, subagent) in self.config.subagents.iter().enumerate() {
+            let path = format!("subagents[{at}]");
+            self.id(&format!("{path}.type"), &subagent.kind);
+            if !seen.insert(&subagent.kind) {
+                let problem = format!("`{}` is the type of another sub-agent", subagent.kind);
+                self.report.error(format!("{path}.type"), problem, "give it another");
+            }
+            self.id(&format!("{path}.runnable"), &subagent.runnable);
+            call::params(self, &format!("{path}.input"), &subagent.input);
+            if subagent.timeout().is_zero() {
+                let hint = "write the longest time for a task, such as `60s`";
+                self.report.error(format!("{path}.timeout"), "is zero", hint);
+            }
+        }
+    }
+}
