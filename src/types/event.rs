@@ -34,12 +34,14 @@ pub enum EventType {
     Step,
     /// An event of a workflow's run.
     Run,
+    /// A coordinator's decision, or the verdict on it.
+    Decision,
     /// The end of a turn whose last event is not a status, see [`TurnEvent`].
     Turn,
 }
 
 impl EventType {
-    const ALL: [Self; 5] = [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Turn];
+    const ALL: [Self; 6] = [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn];
 
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
@@ -48,6 +50,7 @@ impl EventType {
             Self::Status => "status",
             Self::Step => "step",
             Self::Run => "run",
+            Self::Decision => "decision",
             Self::Turn => "turn",
         }
     }
@@ -211,6 +214,8 @@ pub enum Event {
     Step(StepEvent),
     /// An event of a workflow's run, as JSON.
     Run(Value),
+    /// A decision of a coordinator, or the verdict on it, as JSON.
+    Decision(Value),
     /// The end of a turn whose last event is not a status.
     Turn(TurnEvent),
 }
@@ -223,6 +228,7 @@ impl Event {
             EventType::Status => Self::Status(serde_json::from_slice(payload)?),
             EventType::Step => Self::Step(serde_json::from_slice(payload)?),
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
+            EventType::Decision => Self::Decision(serde_json::from_slice(payload)?),
             EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
         })
     }
@@ -235,6 +241,7 @@ impl Event {
             Self::Step(step) => Some(&step.turn_id),
             Self::Turn(turn) => Some(&turn.turn_id),
             Self::Run(_) => None,
+            Self::Decision(decision) => decision["turn_id"].as_str(),
         }
     }
 
@@ -243,7 +250,7 @@ impl Event {
         match self {
             Self::Status(status) => Some((&status.turn_id, status.turn.as_ref()?)),
             Self::Turn(turn) => Some((&turn.turn_id, &turn.turn)),
-            Self::Reply(_) | Self::Step(_) | Self::Run(_) => None,
+            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) => None,
         }
     }
 

@@ -13,6 +13,7 @@ mod collections;
 mod commands;
 mod conformance;
 mod container;
+mod coordinator;
 mod cost;
 mod crash;
 mod crew;

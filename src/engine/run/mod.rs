@@ -264,6 +264,7 @@ impl<'a> RunTurn<'a> {
                 guard: &self.guard,
                 published,
                 chunks: None,
+                limit: None,
                 asking: Arc::new(Asking::without_user()),
             },
         );

@@ -49,10 +49,12 @@ pub(crate) struct NestedRun<'t> {
     pub(crate) run_started_at: Timestamp,
     /// When the current turn started.
     pub(crate) turn_started_at: Timestamp,
-    /// Publishes the output in chunks while the model writes it.
-    pub(crate) reply_stream: Arc<ReplyStream>,
+    /// Publishes the output in chunks while the model writes it; `None` for a run whose output is not a reply.
+    pub(crate) reply_stream: Option<Arc<ReplyStream>>,
     /// The questions that the run puts to the user.
     pub(crate) asking: Arc<Asking>,
+    /// The longest execution time, if it is shorter than that of the workflow.
+    pub(crate) limit: Option<Duration>,
     /// State from before the run waited for the answer that it now continues with.
     pub(crate) before: SuspendedRun,
 }
@@ -172,14 +174,16 @@ impl NestedRun<'_> {
         published: PublishedEvents,
     ) -> Result<RecordedEnd, RunInterruption> {
         let run_id = self.run_id();
-        let output = OutputChunks::new(Arc::clone(&self.reply_stream), loaded.resolved.output_stages());
+        let stream = self.reply_stream.as_ref().map(Arc::clone);
+        let chunks = stream.map(|stream| OutputChunks::new(stream, loaded.resolved.output_stages()));
         let context = RunContext {
             run_id: &run_id,
             journal: journal.clone(),
             models: self.models.clone(),
             guard: self.guard,
             published,
-            chunks: Some(output),
+            chunks,
+            limit: self.limit,
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
         };

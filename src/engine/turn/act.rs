@@ -176,13 +176,14 @@ impl Turn<'_> {
             guard: &self.guard,
             models: self.models.clone(),
             journal: call.journal.clone(),
-            reply_stream,
+            reply_stream: Some(reply_stream),
             prefix: call.prefix.clone(),
             workflow_id: &call.action.target,
             query: &call.input,
             run_started_at: call.began_at,
             turn_started_at: self.started_at(),
             asking: Arc::clone(&call.asking),
+            limit: None,
             before: call.before.clone(),
         };
         let run_id = nested.run_id();

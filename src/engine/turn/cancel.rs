@@ -43,6 +43,7 @@ impl Turn<'_> {
         self.transition(Status::Cancelled);
         self.session.handoff = None;
         self.session.waiting = None;
+        self.session.task = None;
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))
     }
 
@@ -67,6 +68,16 @@ impl Turn<'_> {
         let events = run::end_runs_of_turn(self.services, session_id, self.turn_id(), epoch, reason).await?;
         self.outbox.extend(events);
         Ok(())
+    }
+
+    /// Apologises for decisions that were rejected several times in a row. The session stays usable.
+    pub(super) fn apologise_for_rejection(&mut self, problem: String) {
+        let reason = CancelReason::new("decision_rejected", problem);
+        warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "decisions rejected");
+        self.transition(Status::Typing);
+        let text = self.apology(&reason);
+        self.reply(ReplyKind::Apology, "apology", &text);
+        self.reason = Some(reason.to_string());
     }
 
     fn apology(&self, reason: &CancelReason) -> String {

@@ -19,16 +19,16 @@ const MAX_CORRECTIONS: u32 = 2;
 
 /// Key of a turn's first decision, in phase 1 and in phase 2. With one key, two workers that both believe that they
 /// hold the lease cannot take different paths: the first record decides.
-const FIRST_DECISION_KEY: &str = "0/decide";
+pub(super) const FIRST_DECISION_KEY: &str = "0/decide";
 
 /// One model call of the decision loop, for any type of answer.
-struct DecisionRequest<'k, I> {
-    key: &'k str,
-    messages: Arc<Vec<PromptMessage>>,
-    schema: ResponseSchema,
+pub(super) struct DecisionRequest<'k, I> {
+    pub(super) key: &'k str,
+    pub(super) messages: Arc<Vec<PromptMessage>>,
+    pub(super) schema: ResponseSchema,
     /// Input of the step: a replay fails if its hash differs from the recorded one.
-    input: I,
-    facts: Facts,
+    pub(super) input: I,
+    pub(super) facts: Facts,
 }
 
 /// Step input of a decision in phase 2.
@@ -114,13 +114,13 @@ impl Turn<'_> {
         self.journal.is_recorded(FIRST_DECISION_KEY) && self.journal.has(FIRST_DECISION_KEY, &(self.plan_input(), ""))
     }
 
-    fn plan_input(&self) -> Value {
+    pub(super) fn plan_input(&self) -> Value {
         json!({ "hash": self.agent.hash, "message": self.message_text() })
     }
 
     /// Asks the model and parses its answer, with corrections. On return the step is durable, except for an answer
     /// that `ends` the turn and needed no correction: the commit writes that step.
-    async fn ask<T: Send, I: Serialize>(
+    pub(super) async fn ask<T: Send, I: Serialize>(
         &mut self,
         question: DecisionRequest<'_, I>,
         parse: fn(&str) -> Result<T, String>,

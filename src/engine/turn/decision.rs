@@ -147,7 +147,8 @@ fn action_json_schema() -> Value {
     }]})
 }
 
-fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
+/// Reads the draft of a plan. The error is a text for the model.
+pub(super) fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
     let timers = match plan.get("timers") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(timers)) => timers.clone(),
@@ -167,7 +168,7 @@ fn draft(plan: &Map<String, Value>) -> Result<PlanDraft, String> {
 
 fn decision(answer: &Map<String, Value>) -> Result<Decision, String> {
     let next_status = next_status(answer);
-    let action = action(answer.get("action"));
+    let action = read_action(answer.get("action"));
     // A model with structured output may put its thoughts into the text fields.
     let response = optional_text(answer, "response", "").map(|text| text.map(|text| thoughts::without(&text)));
     let response = response.map(|text| text.filter(|text| !text.trim().is_empty())).and_then(written);
@@ -229,7 +230,8 @@ fn next_status(answer: &Map<String, Value>) -> Result<NextStatus, String> {
     }
 }
 
-fn action(value: Option<&Value>) -> Result<Option<Action>, String> {
+/// Reads an action; `None` for null. The error is a text for the model.
+pub(super) fn read_action(value: Option<&Value>) -> Result<Option<Action>, String> {
     let action = match value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Object(action)) => action,

@@ -1,5 +1,6 @@
 //! The decision loop: asks the model for a decision, executes its action, and repeats until a decision ends the turn.
 
+use super::coordinator::First;
 use super::decision::{Decision, NextStatus};
 use super::interruption::Interruption;
 use super::knowledge_reply::InformedReply;
@@ -11,12 +12,13 @@ use crate::execution::prompt_view::PlanTexts;
 use crate::execution::{CancelReason, TurnError};
 use crate::model::ActionAnswer;
 use crate::prompt::SharedText;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::records::{Change, TimerChange};
 use types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
+use types::agent::coordinator::Mode;
 use types::canonical;
 use types::event::ReplyKind;
 use types::outcome::Outcome;
@@ -41,7 +43,8 @@ pub(super) struct LoopState {
     pub(super) note: Option<&'static str>,
     /// Hashes of the SYSTEM actions that have run. The model does not see these actions.
     executed_actions: HashSet<String>,
-    idle: u32,
+    /// Number of decisions in a row that brought the turn no further.
+    pub(super) idle: u32,
 }
 
 /// Whether the loop continues.
@@ -60,15 +63,17 @@ pub(super) enum LoopEnd {
     Flow,
     /// The conversation was handed off.
     Transferred,
+    /// A coordinator's decisions were rejected several times in a row, at last for this reason.
+    Rejected(String),
 }
 
 impl Turn<'_> {
     /// Runs the loop and returns the turn's change. The status must be `processing`. `first` is the decision of the
-    /// first iteration if phase 1 has already made it.
+    /// first iteration if it is already known.
     pub(super) async fn iterate(
         mut self: Box<Self>,
         plan: Arc<Plan>,
-        first: Option<Decision>,
+        first: Option<First>,
         greeted: bool,
     ) -> Result<Change, TurnError> {
         let mut state = LoopState {
@@ -81,19 +86,19 @@ impl Turn<'_> {
             executed_actions: HashSet::new(),
             idle: 0,
         };
-        let end = match self.decide_and_act(&mut state, first).await {
+        let end = match self.agent.config.mode {
+            Mode::Coordinator => Box::pin(self.coordinate(&mut state, first)).await,
+            Mode::Actions => self.decide_and_act(&mut state, first).await,
+        };
+        let end = match end {
             Ok(end) => end,
             Err(interruption) => return self.interrupted(interruption),
         };
         self.finish_loop(end, &state.plan).await
     }
 
-    async fn decide_and_act(
-        &mut self,
-        state: &mut LoopState,
-        first: Option<Decision>,
-    ) -> Result<LoopEnd, Interruption> {
-        let mut first = first;
+    async fn decide_and_act(&mut self, state: &mut LoopState, first: Option<First>) -> Result<LoopEnd, Interruption> {
+        let mut first = first.and_then(First::decision);
         for iteration in 0..self.agent.config.max_iterations.max(1) {
             let decision = match first.take() {
                 Some(decision) => decision,
@@ -108,7 +113,7 @@ impl Turn<'_> {
     }
 
     /// Follows one decision.
-    async fn execute_decision(
+    pub(super) async fn execute_decision(
         &mut self,
         iteration: u32,
         state: &mut LoopState,
@@ -138,7 +143,7 @@ impl Turn<'_> {
         Ok(match (next_status, repeated) {
             (NextStatus::Ready, _) => LoopControl::End(LoopEnd::Silent),
             (NextStatus::Typing, _) => {
-                self.respond(iteration, state, response.unwrap_or_default()).await?;
+                self.respond(iteration, state, response.unwrap_or_default(), Map::new()).await?;
                 LoopControl::End(LoopEnd::Answered)
             }
             // The model does not see that a SYSTEM action has run, so it may ask for it again. The repeat ends the
@@ -152,7 +157,14 @@ impl Turn<'_> {
         })
     }
 
-    async fn respond(&mut self, iteration: u32, state: &LoopState, decided: String) -> Result<(), Interruption> {
+    /// Replies with the decided text, or with one that is written from the agent's knowledge.
+    pub(super) async fn respond(
+        &mut self,
+        iteration: u32,
+        state: &LoopState,
+        decided: String,
+        mut metadata: Map<String, Value>,
+    ) -> Result<(), Interruption> {
         self.transition(Status::Typing);
         let key = format!("{iteration}/respond");
         let informed = match self.services.knowledge.index(&self.agent.config.id).await {
@@ -161,12 +173,12 @@ impl Turn<'_> {
         };
         match informed {
             Some(InformedReply { text, sources }) => {
-                let metadata = Map::from_iter([("sources".to_owned(), json!(sources))]);
+                metadata.insert("sources".to_owned(), json!(sources));
                 // A whole text that follows its own chunks is of the kind `final`.
                 let kind = if self.reply_stream.is_start_of(&text) { ReplyKind::Final } else { ReplyKind::Response };
                 self.reply_with(kind, &key, &text, metadata);
             }
-            None => self.reply(ReplyKind::Response, &key, &decided),
+            None => self.reply_with(ReplyKind::Response, &key, &decided, metadata),
         }
         Ok(())
     }
@@ -233,6 +245,10 @@ impl Turn<'_> {
             LoopEnd::Answered => Outcome::Answered,
             LoopEnd::Silent => Outcome::Silent,
             LoopEnd::Flow => Outcome::Flow,
+            LoopEnd::Rejected(problem) => {
+                self.apologise_for_rejection(problem);
+                Outcome::Answered
+            }
         };
         self.transition(Status::Ready);
         let timers = self.timers_after(outcome, plan);
@@ -244,6 +260,9 @@ impl Turn<'_> {
     fn timers_after(&self, outcome: Outcome, plan: &Plan) -> TimerChange {
         if let Some(waiting) = &self.session.waiting {
             return TimerChange::Replace(vec![self.flow_timer(waiting)]);
+        }
+        if let Some(task) = &self.session.task {
+            return TimerChange::Replace(vec![self.task_timer(task)]);
         }
         if self.session.closed_at.is_some() {
             return TimerChange::Replace(Vec::new());
@@ -267,7 +286,7 @@ impl Turn<'_> {
 }
 
 /// Notes a decision without action and response. Returns the reason for the turn's cancellation after too many.
-fn note_no_progress(state: &mut LoopState) -> Result<LoopControl, CancelReason> {
+pub(super) fn note_no_progress(state: &mut LoopState) -> Result<LoopControl, CancelReason> {
     state.idle += 1;
     state.note = Some("no_progress");
     if state.idle < MAX_IDLE {

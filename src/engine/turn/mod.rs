@@ -8,6 +8,8 @@
 //!   `iterate` is the decision loop. In each iteration `decide` asks the model for a [`decision`] and `act` executes
 //!   its action. `knowledge_reply` writes the reply from the agent's knowledge, and `reply_chunks` publishes a text in
 //!   chunks while the model writes it.
+//! - `coordinator` is the loop of agents with `mode: coordinator`, whose decisions are validated before they are
+//!   carried out.
 //! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
 //!   turn with the status `cancelled`.
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have completed.
@@ -19,6 +21,7 @@
 mod act;
 mod cancel;
 mod control;
+mod coordinator;
 mod decide;
 pub mod decision;
 pub mod flow;

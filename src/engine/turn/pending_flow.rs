@@ -298,8 +298,9 @@ impl Turn<'_> {
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
     }
 
-    /// Abandons the waiting flow and ends its run. Does nothing if no flow waits.
+    /// Abandons the waiting flow and ends its run, or drops the suspended task. Does nothing if no question waits.
     pub(super) async fn leave_flow(&mut self, reason: &CancelReason) -> Result<(), TurnError> {
+        self.session.task = None;
         let Some(waiting) = self.session.waiting.take() else { return Ok(()) };
         info!(session_id = %self.session.session_id, flow = waiting.flow, %reason, "waiting flow abandoned");
         if let Some(run_id) = &waiting.run_id {
@@ -309,7 +310,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn small_talk(&self, prompt: &str, chinese: bool) -> String {
+    pub(super) fn small_talk(&self, prompt: &str, chinese: bool) -> String {
         let rendered = self.services.prompts.render(prompt, &json!({ "chinese": chinese }));
         rendered.map_or_else(|_| "好的，我们继续。".to_owned(), |text| text.trim().to_owned())
     }

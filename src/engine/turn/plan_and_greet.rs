@@ -1,6 +1,7 @@
 //! Start of a user's turn: compares the agent's hash, makes the plan and sends the greeting.
 
-use super::decision::Decision;
+use super::coordinator::First;
+use super::decision::PlanDraft;
 use super::interruption::Interruption;
 use super::placeholder::is_placeholder;
 use super::state::Turn;
@@ -8,6 +9,7 @@ use crate::execution::TurnError;
 use crate::turn::planner;
 use serde_json::Value;
 use std::sync::Arc;
+use types::agent::coordinator::Mode;
 use types::event::ReplyKind;
 use types::plan::Plan;
 use types::session::{Status, WorkflowState};
@@ -18,8 +20,8 @@ const GREETING_KIND: &str = ReplyKind::Greeting.as_str();
 /// Input of the decision loop.
 pub(super) struct LoopInput {
     pub(super) plan: Arc<Plan>,
-    /// Decision of phase 1, for the first iteration.
-    pub(super) first: Option<Decision>,
+    /// What phase 1 has decided, for the first iteration.
+    pub(super) first: Option<First>,
     /// True if this turn has sent the greeting.
     pub(super) greeted: bool,
 }
@@ -34,9 +36,9 @@ impl Turn<'_> {
         let (plan, first) = match cached {
             Some(plan) => (plan, None),
             None => {
-                let (draft, decision) = Box::pin(self.phase_one()).await?;
+                let (draft, first) = self.first_answer().await?;
                 let plan = planner::complete(&self.agent, draft, self.services.clock.now());
-                (self.services.store.put_plan(plan).await?, Some(decision))
+                (self.services.store.put_plan(plan).await?, Some(first))
             }
         };
         if changed {
@@ -44,6 +46,20 @@ impl Turn<'_> {
         }
         let greeted = self.greet(&plan).await?;
         Ok(LoopInput { plan, first, greeted })
+    }
+
+    /// Phase 1, in the mode of the agent.
+    async fn first_answer(&mut self) -> Result<(PlanDraft, First), Interruption> {
+        Ok(match self.agent.config.mode {
+            Mode::Actions => {
+                let (draft, decision) = Box::pin(self.phase_one()).await?;
+                (draft, First::Decision(decision))
+            }
+            Mode::Coordinator => {
+                let (draft, answer) = Box::pin(self.coordinator_phase_one()).await?;
+                (draft, First::Answer(Box::new(answer)))
+            }
+        })
     }
 
     /// Loads the cached plan of the agent's current hash.

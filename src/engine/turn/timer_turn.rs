@@ -1,5 +1,6 @@
 //! Turns for a timer that fires.
 
+use super::coordinator::First;
 use super::decision::{Decision, NextStatus};
 use super::handoff::HANDOFF_TIMEOUT;
 use super::pending_flow::FLOW_TIMEOUT;
@@ -41,8 +42,11 @@ impl Turn<'_> {
         if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
             return Box::pin(self.time_out_flow()).await;
         }
-        // A follow-up must not interrupt a handoff, or a flow that waits for the user's answer.
-        if self.status() == Status::Transferred || self.session.waiting.is_some() {
+        if timer.name == FLOW_TIMEOUT && self.session.task.take().is_some() {
+            return self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()));
+        }
+        // A follow-up must not interrupt a handoff, or a question that waits for the user's answer.
+        if self.status() == Status::Transferred || self.session.waiting.is_some() || self.session.task.is_some() {
             return self.finish_without_change();
         }
         self.transition(Status::Processing);
@@ -59,7 +63,7 @@ impl Turn<'_> {
             _ => NextStatus::Processing,
         };
         let first = Decision { next_status, action: Some(action), response: None, reasoning: None };
-        self.iterate(plan, Some(first), false).await
+        self.iterate(plan, Some(First::Decision(first)), false).await
     }
 
     /// Publishes the message of a timer without an action. No model is asked.

@@ -25,6 +25,9 @@ impl Turn<'_> {
             // Boxed so that this rare branch does not enlarge every turn's future.
             return self.answer_flow(waiting).boxed().await;
         }
+        if let Some(task) = self.session.task.take() {
+            return self.answer_task(task).boxed().await;
+        }
         self.converse().await
     }
 

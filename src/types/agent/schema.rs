@@ -28,8 +28,10 @@ pub fn schema() -> Value {
         ("then", rules_decide(&json!({ "anyOf": [says(), structured(), calls()] }))),
         (
             "else",
-            rules_decide(&json!({ "required": ["next_status"], "properties": { "next_status": { "type": "string" } },
-            "if": { "properties": { "next_status": { "enum": ["typing", "transferred"] } } }, "then": says() })),
+            // The `output` of a coordinator is its whole answer.
+            rules_decide(&json!({ "anyOf": [structured(), {
+                "required": ["next_status"], "properties": { "next_status": { "type": "string" } },
+                "if": { "properties": { "next_status": { "enum": ["typing", "transferred"] } } }, "then": says() }] })),
         ),
     ] {
         schema.insert(keyword.into(), below);

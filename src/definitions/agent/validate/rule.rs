@@ -5,9 +5,11 @@ use super::call::{placeholders, texts};
 use crate::document::finding::quoted;
 use crate::document::wording::in_file_terms;
 use base::config::nearest::question;
+use decisions::kind::DecisionType;
 use regex::Regex;
 use serde_json::{Map, Value};
 use types::action::Action;
+use types::agent::coordinator::Mode;
 
 const CONDITIONS: [&str; 6] = ["contains", "matches", "result_of", "ok", "failed", "always"];
 
@@ -98,7 +100,10 @@ fn groups(check: &mut AgentChecker<'_>, path: &str, value: &Value) -> Vec<String
 
 fn target(check: &mut AgentChecker<'_>, path: &str, value: &Value) {
     let skills = check.config.skills.iter().map(|skill| skill.id.as_str());
-    let known: Vec<&str> = skills.chain(check.config.tools.iter().map(|tool| tool.id.as_str())).collect();
+    let tools = check.config.tools.iter().map(|tool| tool.id.as_str());
+    // The results of a coordinator's decisions have the names of their types.
+    let decisions: &[DecisionType] = if check.config.mode == Mode::Coordinator { &DecisionType::ALL } else { &[] };
+    let known: Vec<&str> = skills.chain(tools).chain(decisions.iter().map(|kind| kind.as_str())).collect();
     let found = value.as_str().unwrap_or_default();
     if !known.contains(&found) {
         let problem = format!("this agent has no skill or tool `{found}`; known are {}", quoted(known.iter().copied()));
@@ -111,7 +116,9 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
     let (response, action, output) = (given("response"), given("action"), given("output"));
     let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
     let task = check.config.is_task_agent();
-    let left_out = task && given("next_status").is_none();
+    // A coordinator's `output` is its whole answer.
+    let whole = check.config.mode == Mode::Coordinator && output.is_some();
+    let left_out = (task || whole) && given("next_status").is_none();
     if !left_out && !STATUSES.contains(&status) {
         let problem = format!("found `{status}`; allowed are {}", quoted(STATUSES));
         check.report.error(format!("{path}.next_status"), problem, question(status, STATUSES));
@@ -125,7 +132,7 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
     }
     if task {
         serves(check, path, action, response.or(output));
-    } else {
+    } else if !whole {
         if output.is_some() {
             check.report.warn(format!("{path}.output"), "has no effect: a chat agent decides", "remove it");
         }

@@ -20,6 +20,7 @@ pub mod rule;
 use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ModelToolCall};
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
+use decisions::schema::{CONVERSATION, PLAN_AND_CONVERSATION};
 use quotation::quotation;
 use rule::{Groups, Rule};
 use serde_json::{Value, json};
@@ -57,6 +58,14 @@ impl Model for Offline {
                 let answer = answer(&request.facts).map_err(refused)?;
                 // A `Value` always serialises. Faster than its `Display`.
                 serde_json::to_string(&answer).unwrap_or_default()
+            }
+            Some(name @ (CONVERSATION | PLAN_AND_CONVERSATION)) => {
+                let answer = coordinator_answer(&request.facts).map_err(refused)?;
+                let plan = request.facts.agent.as_ref().map_or_else(|| json!({}), |agent| agent.as_plan());
+                match name {
+                    PLAN_AND_CONVERSATION => json!({"plan": plan, "answer": answer}).to_string(),
+                    _ => answer.to_string(),
+                }
             }
             Some(name) if task => structure(&request, name).map_err(refused)?,
             Some(other) => {
@@ -138,6 +147,21 @@ fn echo(request: &ModelRequest) -> String {
     } else {
         format!("(offline model) on \"{brief}{dots}\"")
     }
+}
+
+/// The answer of a coordinator, by its rules: `output` as it is, else `response` as a reply, else `action`.
+fn coordinator_answer(facts: &Facts) -> Result<Value, String> {
+    let mut decision = decide(facts)?;
+    if let Some(answer) = decision.get_mut("output").filter(|output| output.is_object()) {
+        return Ok(answer.take());
+    }
+    let reasoning = decision["reasoning"].take();
+    let Some(text) = decision["response"].as_str().filter(|_| decision["action"].is_null()) else {
+        return Ok(json!({"reasoning": reasoning, "decisions": [], "action": decision["action"]}));
+    };
+    let reply = json!({"action_type": "respond", "response": text, "intent": "simple_query", "confidence": 1.0});
+    let decision = json!({"decision_type": "respond", "confidence": 1.0, "payload": reply});
+    Ok(json!({"reasoning": reasoning, "intent": "SIMPLE_QUERY", "decisions": [decision], "action": null}))
 }
 
 fn answer(facts: &Facts) -> Result<Value, String> {

@@ -22,7 +22,7 @@ use storage::store::records::Record;
 use tracing::{debug, error};
 use types::event::{EventType, OutEvent, StatusEvent, StepEvent};
 use types::job::{Job, UserMessage};
-use types::session::{Entry, Session, Status};
+use types::session::{Entry, Session, Status, Task};
 use types::timestamp::Timestamp;
 use types::turn::StatusAt;
 
@@ -74,6 +74,8 @@ pub(in crate::turn) struct Turn<'a> {
     pub(in crate::turn) reply_stream: Arc<ReplyStream>,
     /// True once `reply_stream` includes the chunks that an earlier attempt has published.
     pub(in crate::turn) recalled: bool,
+    /// The suspended task that this turn's message continues.
+    pub(in crate::turn) task: Option<Box<Task>>,
     /// Events that are not published yet.
     pub(in crate::turn) outbox: Vec<OutEvent>,
 }
@@ -123,6 +125,7 @@ impl<'a> Turn<'a> {
             stored_status,
             reply_stream: Arc::new(ReplyStream::new(services.clock.clone())),
             recalled: false,
+            task: None,
             outbox: Vec::new(),
         });
         turn.adopt_addressing();

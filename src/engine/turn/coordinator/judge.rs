@@ -1,0 +1,100 @@
+//! The verdict on a decision, and the events that report it.
+
+use super::{Round, world};
+use crate::execution::TurnError;
+use crate::journal::{Done, Durability, Label, StepError};
+use crate::turn::state::Turn;
+use decisions::correct::Correction;
+use decisions::event::{DecisionEvent, EventBody, SCHEMA_VERSION};
+use decisions::judge::{Coordinator, Judged};
+use decisions::kind::{Decision, DecisionType};
+use decisions::payload::Payload;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::convert::Infallible;
+use types::event::EventType;
+
+/// The verdict on a decision.
+pub(super) enum Verdict {
+    /// The decision may be carried out.
+    Valid { payload: Box<Payload>, corrections: Vec<Correction>, warnings: Vec<String> },
+    /// The decision must not be carried out.
+    Rejected { errors: Vec<String> },
+}
+
+/// Output of the step that records a verdict. A repeated turn follows it, even if the world has changed.
+#[derive(Serialize, Deserialize)]
+struct RecordedVerdict {
+    /// Empty for a valid decision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
+    /// The payload if it was corrected. Otherwise the answer's step has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    corrected: Option<Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    corrections: Vec<Correction>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Turn<'_> {
+    /// Judges a decision as one step. The step is durable on return if the decision has an effect outside of the turn.
+    pub(super) async fn judge(&mut self, iteration: u32, decision: Decision) -> Result<Verdict, TurnError> {
+        let (kind, key, journal) = (decision.decision_type, format!("{iteration}/judge"), self.journal.clone());
+        let label = Label { kind: "decision", target: kind.as_str() };
+        let (agent, input) = (&self.agent.config, decision.clone());
+        let step = journal.step(&key, label, Durability::OnReturn, &input, |_| async move {
+            let world = world::snapshot(agent);
+            let verdict = match Coordinator::new(&world).judge(decision) {
+                Judged::Rejected { errors } => {
+                    RecordedVerdict { errors, corrected: None, corrections: Vec::new(), warnings: Vec::new() }
+                }
+                Judged::Valid { fields, corrections, warnings, .. } => {
+                    let corrected = (!corrections.is_empty()).then_some(fields);
+                    RecordedVerdict { errors: world::unavailable(kind), corrected, corrections, warnings }
+                }
+            };
+            let (ok, with_commit) = (verdict.errors.is_empty(), !kind.has_result());
+            Ok::<_, Infallible>(Done { ok, with_commit, ..Done::ok(verdict) })
+        });
+        let RecordedVerdict { errors, corrected, corrections, warnings } = match Box::pin(step).await {
+            Ok(stepped) => stepped.output,
+            Err(StepError::Journal(error)) => return Err(error.into()),
+            Err(StepError::Operation(never)) => match never {},
+        };
+        if !errors.is_empty() {
+            return Ok(Verdict::Rejected { errors });
+        }
+        let fields = corrected.as_ref().unwrap_or(&input.payload);
+        let payload = Payload::read(kind, fields).map_err(|error| TurnError::Replay(error.into()))?;
+        Ok(Verdict::Valid { payload: Box::new(payload), corrections, warnings })
+    }
+
+    /// Reports a new decision. Returns its id, which is the same in every attempt of the turn.
+    pub(super) fn decision_made(&mut self, iteration: u32, round: &mut Round, decision: &Decision) -> String {
+        let id = format!("{}/{}", self.turn_id(), round.taken);
+        round.taken += 1;
+        let body = EventBody::made(decision, &format!("{iteration}/decide"), &str::to_owned);
+        self.tell(round, decision.decision_type, &id, body);
+        id
+    }
+
+    /// Queues an event of a decision. A thought has none.
+    pub(super) fn tell(&mut self, round: &mut Round, kind: DecisionType, decision_id: &str, body: EventBody) {
+        if kind == DecisionType::Continue {
+            return;
+        }
+        let event = DecisionEvent {
+            session_id: self.session.session_id.clone(),
+            turn_id: Some(self.turn_id().to_owned()),
+            run_id: None,
+            decision_id: decision_id.to_owned(),
+            decision_type: Some(kind),
+            schema_version: SCHEMA_VERSION,
+            at: self.services.clock.now(),
+            body,
+        };
+        self.publish(EventType::Decision, &format!("decision/{}", round.events), &event);
+        round.events += 1;
+    }
+}

@@ -1,0 +1,170 @@
+//! The decision loop of a coordinator agent. It asks for an answer with several decisions, and takes one at a time by
+//! priority: judges it, reports the verdict, carries it out, and asks again when none is left.
+//!
+//! - `question` asks the model. `judge` records a verdict and publishes the decision's events, in the `world` that the
+//!   agent may use.
+//! - `carry_out` follows a valid decision. `task` suspends the task while the user is asked.
+
+mod carry_out;
+mod judge;
+mod question;
+mod task;
+mod world;
+
+pub(super) use question::CoordinatorAnswer;
+
+use super::decision::Decision as ActionDecision;
+use super::interruption::Interruption;
+use super::iterate::{LoopControl, LoopEnd, LoopState};
+use super::state::Turn;
+use crate::execution::CancelReason;
+use decisions::event::{EventBody, Rejection};
+use decisions::kind::{Decision, DecisionType};
+use decisions::order;
+use judge::Verdict;
+use std::collections::VecDeque;
+
+/// Rejections in a row after which the turn ends with an apology.
+const MAX_REJECTIONS: u32 = 3;
+
+/// What a turn begins with, if it is known before the first question.
+pub(super) enum First {
+    /// The decision of phase 1, or the action of a timer.
+    Decision(ActionDecision),
+    /// A coordinator's answer in phase 1.
+    Answer(Box<CoordinatorAnswer>),
+}
+
+impl First {
+    /// The decision of an ordinary agent.
+    pub(super) fn decision(self) -> Option<ActionDecision> {
+        match self {
+            Self::Decision(decision) => Some(decision),
+            Self::Answer(_) => None,
+        }
+    }
+}
+
+/// State of the loop between decisions.
+#[derive(Default)]
+struct Round {
+    /// Decisions of the last answer that wait, the next one first.
+    queue: VecDeque<Decision>,
+    /// What is unusual about the last answer.
+    warnings: Vec<String>,
+    /// Rejections in a row.
+    rejections: u32,
+    /// Errors of the last rejection, for the next question.
+    errors: Vec<String>,
+    /// Thoughts of this turn, for the next question.
+    thoughts: Vec<String>,
+    /// The highest progress that a thought has claimed.
+    progress: f64,
+    /// Number of decisions taken so far.
+    taken: u32,
+    /// Number of decision events so far.
+    events: u32,
+}
+
+impl Turn<'_> {
+    /// Runs the loop. `first` is what the turn begins with.
+    pub(super) async fn coordinate(
+        &mut self,
+        state: &mut LoopState,
+        mut first: Option<First>,
+    ) -> Result<LoopEnd, Interruption> {
+        let mut round = Round::default();
+        for iteration in 0..self.agent.config.max_iterations.max(1) {
+            let control = match round.queue.pop_front() {
+                Some(decision) => self.follow_decision(iteration, state, &mut round, decision).await?,
+                None => self.follow_answer(iteration, state, &mut round, first.take()).await?,
+            };
+            if let LoopControl::End(end) = control {
+                return Ok(end);
+            }
+        }
+        let detail = format!("the turn has not ended after {} decisions", self.agent.config.max_iterations.max(1));
+        Err(CancelReason::new("iteration_limit", detail).into())
+    }
+
+    /// Takes the first answer, or asks for the next one, and follows its most urgent decision.
+    async fn follow_answer(
+        &mut self,
+        iteration: u32,
+        state: &mut LoopState,
+        round: &mut Round,
+        first: Option<First>,
+    ) -> Result<LoopControl, Interruption> {
+        let answer = match first {
+            Some(First::Decision(action)) => return self.execute_decision(iteration, state, action).await,
+            Some(First::Answer(answer)) => *answer,
+            None => match self.ask_coordinator(iteration, state, round).await? {
+                Ok(answer) => answer,
+                Err(problem) => return Ok(LoopControl::End(LoopEnd::Rejected(problem))),
+            },
+        };
+        let CoordinatorAnswer { mut decisions, warnings, action } = answer;
+        order::sort(&mut decisions);
+        round.errors.clear();
+        (round.queue, round.warnings) = (decisions.into(), warnings);
+        match (round.queue.pop_front(), action) {
+            (Some(decision), _) => self.follow_decision(iteration, state, round, decision).await,
+            (None, Some(action)) => self.execute_decision(iteration, state, action).await,
+            (None, None) => Ok(LoopControl::Continue),
+        }
+    }
+
+    /// Judges one decision, and carries it out if it is valid. An invalid one goes back to the model with its errors,
+    /// and those behind it are decided again.
+    async fn follow_decision(
+        &mut self,
+        iteration: u32,
+        state: &mut LoopState,
+        round: &mut Round,
+        decision: Decision,
+    ) -> Result<LoopControl, Interruption> {
+        let kind = decision.decision_type;
+        let id = self.decision_made(iteration, round, &decision);
+        match self.judge(iteration, decision).await? {
+            Verdict::Rejected { errors } => {
+                round.rejections += 1;
+                round.queue.clear();
+                let attempt = round.rejections;
+                let body = EventBody::DecisionRejected { errors: errors.clone(), attempt, reason: Rejection::Invalid };
+                self.tell(round, kind, &id, body);
+                if attempt >= MAX_REJECTIONS {
+                    return Ok(LoopControl::End(LoopEnd::Rejected(errors.join("; "))));
+                }
+                round.errors = errors.into_iter().map(|error| format!("{kind}: {error}")).collect();
+                Ok(LoopControl::Continue)
+            }
+            Verdict::Valid { payload, corrections, mut warnings } => {
+                round.rejections = 0;
+                warnings.append(&mut round.warnings);
+                self.tell(round, kind, &id, EventBody::DecisionValidated { corrections, warnings });
+                let control = self.carry_out(iteration, state, round, *payload).await?;
+                self.resolve_waiting(iteration, round, kind);
+                Ok(control)
+            }
+        }
+    }
+
+    /// Decides what becomes of the decisions that waited behind a finished one.
+    fn resolve_waiting(&mut self, iteration: u32, round: &mut Round, done: DecisionType) {
+        for decision in std::mem::take(&mut round.queue) {
+            let kind = decision.decision_type;
+            let reason = match order::fate(done, kind) {
+                order::Fate::Next => {
+                    round.queue.push_back(decision);
+                    continue;
+                }
+                order::Fate::Superseded => Rejection::Superseded,
+                order::Fate::Interrupted => Rejection::Interrupted,
+                order::Fate::Blocked | order::Fate::Ended => continue,
+            };
+            let id = self.decision_made(iteration, round, &decision);
+            let errors = vec!["`decision_type` was decided before the latest result; decide again with it".to_owned()];
+            self.tell(round, kind, &id, EventBody::DecisionRejected { errors, attempt: round.rejections, reason });
+        }
+    }
+}
