@@ -1,8 +1,14 @@
-//! Benchmarks of the computations in every turn: canonical JSON with its md5, a prompt, a job, a knowledge search.
+//! Benchmarks of the computations in every turn: canonical JSON with its md5, a prompt, a job, a knowledge search, and the
+//! verdict on a decision.
 //! Run all with `cargo bench`, or one with `cargo bench -- job`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use decisions::examples::ALL;
+use decisions::kind::{Decision, DecisionType};
+use decisions::policy::Policy;
+use decisions::validate::validate;
+use decisions::world::Snapshot;
 use definitions::knowledge::source::{Origin, Source};
 use engine::knowledge::index::Index;
 use engine::prompt::{Prompts, SharedText, Variables};
@@ -208,5 +214,40 @@ fn knowledge(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, canonical_json, prompt, job, knowledge);
+/// A chain of `count` nodes. Each calls an API with the output of the one before.
+fn plan(count: usize) -> Value {
+    let node = |at: usize| {
+        let body = if at == 0 { json!({}) } else { json!({"before": format!("${{node_{}.output.data}}", at - 1)}) };
+        json!({"node_id": format!("node_{at}"), "type": "HTTP", "name": "发送",
+               "config": {"url": "https://api.example.com/v1/send", "method": "POST", "body": body, "timeout": 30}})
+    };
+    let edge = |at: usize| json!({"source": format!("node_{}", at - 1), "target": format!("node_{at}")});
+    json!({"action_type": "create_workflow_plan", "name": "n", "description": "",
+           "nodes": (0..count).map(node).collect::<Vec<_>>(), "edges": (1..count).map(edge).collect::<Vec<_>>()})
+}
+
+/// Verdicts of the validator.
+fn decision(c: &mut Criterion) {
+    let world = Snapshot::new(Policy::default(), |_| Ok(()));
+    let large =
+        json!({"action_type": "respond", "response": "您好 ".repeat(149_780), "intent": "greeting", "confidence": 1.0});
+    let of = |kind: DecisionType| serde_json::from_str(ALL.iter().find(|one| one.decision_type == kind).unwrap().text);
+    let mut group = c.benchmark_group("decision");
+    for (name, kind, payload) in [
+        ("respond", DecisionType::Respond, of(DecisionType::Respond).unwrap()),
+        ("create_node", DecisionType::CreateNode, of(DecisionType::CreateNode).unwrap()),
+        ("plan_of_4_nodes", DecisionType::CreateWorkflowPlan, of(DecisionType::CreateWorkflowPlan).unwrap()),
+        ("plan_of_50_nodes", DecisionType::CreateWorkflowPlan, plan(50)),
+        ("1_mib", DecisionType::Respond, large),
+    ] {
+        group.throughput(Throughput::Bytes(payload.to_string().len() as u64));
+        let Value::Object(payload) = payload else { unreachable!("a payload is an object") };
+        let decision = Decision::new(kind, payload);
+        assert!(validate(&decision, &world).is_valid, "{name}");
+        group.bench_function(name, |b| b.iter(|| validate(black_box(&decision), &world)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, canonical_json, prompt, job, decision, knowledge);
 criterion_main!(benches);

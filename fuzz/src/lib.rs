@@ -2,6 +2,12 @@
 //! `tests/it/fuzz.rs` runs each function for a second.
 
 use base::config::mask::{MASK, MIN_SECRET_BYTES, Masker};
+use decisions::judge::{Coordinator, Judged};
+use decisions::kind::{Decision, DecisionType};
+use decisions::policy::Policy;
+use decisions::reference::{self as references, Reference, resolve};
+use decisions::validate::validate_plan;
+use decisions::world::{Snapshot, WorkflowFacts, WorkflowStatus};
 use definitions::agent::validate::{self, validate};
 use definitions::agent::{AgentRecord, StoredAgent, load};
 use definitions::workflow::builder::{Pipeline, Stage};
@@ -29,7 +35,7 @@ use types::{canonical, ids};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 12] = [
     ("job", job),
     ("agent", agent),
     ("template", template),
@@ -39,6 +45,9 @@ pub const TARGETS: [Target; 9] = [
     ("mask", mask),
     ("condition", condition),
     ("workflow", workflow),
+    ("payload", payload),
+    ("graph", graph),
+    ("reference", reference),
 ];
 
 /// A job from the stream: it is refused, or stays the same when it is published and read again.
@@ -249,4 +258,75 @@ pub fn workflow(data: &[u8]) {
     let built =
         Pipeline::new("w").stage(Stage::new("a", "x").input(text.as_ref())).build().expect("any input is valid");
     assert_eq!(built.workflow.shape.stages()[0].input.template(), text);
+}
+
+/// A world in which every workflow of the corpus exists: its plan is the payload itself.
+fn world(plan: &Map<String, Value>) -> Snapshot {
+    let mut world = Snapshot::new(Policy::default(), |text| match Condition::parse(text) {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(problem.to_string()),
+    });
+    let (workflow_id, definition) = ("w".to_owned(), plan.clone());
+    world.add(WorkflowFacts { workflow_id, status: WorkflowStatus::Ready, is_owned: true, definition });
+    world.current = Some("w".to_owned());
+    world
+}
+
+/// A payload of each type: it is refused with bounded errors, or it can be read, and stays valid.
+pub fn payload(data: &[u8]) {
+    let Ok(Value::Object(payload)) = serde_json::from_slice::<Value>(data) else { return };
+    let world = world(&payload);
+    let coordinator = Coordinator::new(&world);
+    for kind in DecisionType::ALL {
+        let verdicts = coordinator.verdicts(Decision::new(kind, payload.clone()));
+        assert!(verdicts.given.errors.iter().all(|error| error.starts_with('`') && error.len() < 64 * 1024));
+        match coordinator.judge(Decision::new(kind, payload.clone())) {
+            Judged::Valid { fields, .. } => {
+                assert!(coordinator.validate_decision(&Decision::new(kind, fields)).is_valid);
+            }
+            Judged::Rejected { errors } => assert!(!verdicts.valid_after_correction, "{errors:?}"),
+        }
+    }
+}
+
+/// A plan, in a file and as a stored one that a decision changes.
+pub fn graph(data: &[u8]) {
+    let Ok(Value::Object(plan)) = serde_json::from_slice::<Value>(data) else { return };
+    let world = world(&plan);
+    for is_file in [true, false] {
+        let verdict = validate_plan(&plan, is_file, &world);
+        assert_eq!(verdict.is_valid, verdict.errors.is_empty());
+    }
+    let nodes = decisions::revision::ids(&plan);
+    let changes = serde_json::json!({"remove_nodes": nodes.first(), "add_nodes": [{"type": "START", "name": "x"}]});
+    let changes: Map<String, Value> = serde_json::from_value(changes).expect("an object");
+    let revised = decisions::revision::apply(&plan, &changes).plan;
+    let _ = validate_plan(&revised, false, &world);
+}
+
+/// The first line is a text with references, the rest is the value of all of them.
+pub fn reference(data: &[u8]) {
+    struct Same(Value);
+    impl resolve::Values for Same {
+        fn find<'a>(&'a self, reference: Reference<'a>) -> resolve::Found<'a> {
+            match reference.path {
+                "SECRET" => resolve::Found::Secret("SECRET"),
+                path => match resolve::descend(&self.0, path.split_once('.').map_or("", |(_, below)| below)) {
+                    Some(value) => resolve::Found::Value(std::borrow::Cow::Borrowed(value)),
+                    None => resolve::Found::Missing,
+                },
+            }
+        }
+    }
+    let text = String::from_utf8_lossy(data);
+    let (written, rest) = text.split_once('\n').unwrap_or((&text, "{}"));
+    let values = Same(serde_json::from_str(rest).unwrap_or_default());
+    let Ok(resolved) = resolve::value(&Value::from(written), &values) else { return };
+    let filled = resolved.filled(&|_| Some("s3cret".to_owned())).expect("the secret exists");
+    let recorded = resolved.recorded();
+    if references::references(written).all(|reference| reference.path != "SECRET") {
+        assert_eq!(recorded.to_string().replace("$${", "${"), filled.to_string().replace("$${", "${"));
+    }
+    let _ = (resolve::text(written, &values), resolve::url(written, &values));
+    assert_eq!(references::renamed(written, |_| None), None);
 }

@@ -16,12 +16,14 @@
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
 //! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
+//! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
 //!
 //! [`error`] has the error type.
 
 pub mod agents;
 pub mod dead_letters;
+pub mod decisions;
 pub mod doctor;
 pub mod enqueue;
 pub mod error;

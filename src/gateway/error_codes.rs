@@ -156,6 +156,13 @@ pub(super) const WORKFLOW_FILE: Codes = codes! {
 pub(super) const KNOWLEDGE_TEXT: Codes = codes! {
     BAD_REQUEST "invalid_source" "text: it has no text" "send Markdown or plain text";
 };
+pub(super) const DECISION: Codes = codes! {
+    BAD_REQUEST "invalid_decision" "decision_type: there is no type `reply`"
+        "the types are in /api/v1/decisions/schema; a payload is an object";
+};
+pub(super) const DECISION_TYPE: Codes = codes! {
+    NOT_FOUND "unknown_decision_type" "there is no schema `reply`" "/api/v1/decisions/schema has all schemas by name";
+};
 pub(super) const SOURCE: Codes = codes! {
     NOT_FOUND "unknown_source" "agent `sales` has no source `kb/returns.md`"
         "`turnwheel knowledge list --agent sales` shows its sources";

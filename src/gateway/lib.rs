@@ -8,7 +8,7 @@
 //! 4. `input` reads path, query and body.
 //! 5. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
 //!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows`, `runs`,
-//!    `dead_letters` and `processes` read and write the store. `health`, `doctor` and `metrics` report how the
+//!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and `metrics` report how the
 //!    deployment works.
 //! 6. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
@@ -21,6 +21,7 @@ mod auth;
 mod control;
 mod cors;
 mod dead_letters;
+mod decisions;
 mod doctor;
 mod error_codes;
 mod event_stream;

@@ -164,6 +164,7 @@ impl Document {
                 {"name": "sessions", "description": "Conversations: status, history, turns and operators' commands"},
                 {"name": "agents", "description": "Agents, models and knowledge"},
                 {"name": "workflows", "description": "Workflows and their runs"},
+                {"name": "decisions", "description": "Decisions of coordinator agents: judged without being carried out"},
                 {"name": "operation", "description": "Health, metrics, processes and dead letters"},
             ],
         });

@@ -212,6 +212,7 @@ fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
         "agent_id" => ("The agent", "sales", id),
         "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),
         "run_id" => ("The run", "r1", id),
+        "action_type" => ("A type of decisions, or the name of an answer's schema", "respond", text),
         "source" => {
             let name = json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_NAME});
             ("Name of the text, percent-encoded", "kb/returns.md", name)

@@ -5,8 +5,8 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    agents, control, dead_letters, doctor, events, health, knowledge, messages, metrics, models, openapi, processes,
-    run_stream, runs, sessions, timers, workflows,
+    agents, control, dead_letters, decisions, doctor, events, health, knowledge, messages, metrics, models, openapi,
+    processes, run_stream, runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.
@@ -62,6 +62,9 @@ fn operation(routes: Routes) -> Routes {
             dead_letters::post_replay,
             &[LETTER, UNFIT_LETTER, TASK_AGENT, AGENT, SESSION, STORE, QUEUE, PUBLISH],
         )
+        .add(decisions::VALIDATE, decisions::validate, &[ID, DECISION, SESSION, AGENT, STORE])
+        .add(decisions::SCHEMAS, decisions::schemas, &[])
+        .add(decisions::SCHEMA, decisions::schema, &[DECISION_TYPE])
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])

@@ -76,6 +76,10 @@ const TOKENS: &[&str] = &[
     "{loop.last.a}",
     "runnable: ",
     "+",
+    "${a.output.b}",
+    "$${",
+    "${SECRET}",
+    "\"config\":{",
 ];
 
 /// One mutation of an input.
@@ -181,7 +185,7 @@ macro_rules! targets {
     };
 }
 
-targets!(job, agent, template, rules, decision, canonical, mask, condition, workflow);
+targets!(job, agent, template, rules, decision, canonical, mask, condition, workflow, payload, graph, reference);
 
 /// The tests compile the targets with their own dependencies. `cargo fuzz` uses those of `fuzz/Cargo.toml`.
 #[test]

@@ -27,6 +27,7 @@ mod fuzz;
 mod gateway;
 mod http_action;
 mod ids;
+mod judged_decisions;
 mod knowledge;
 mod lagging;
 mod layers;

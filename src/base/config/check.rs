@@ -19,6 +19,7 @@ pub(super) fn check(
     check.names(settings);
     check.addresses(settings, env, client_only);
     check.hosts(&settings.http.allow_private);
+    check.hosts_of_nodes(&settings.decisions.allowed_hosts);
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
     }
@@ -105,6 +106,17 @@ impl SettingsChecker<'_> {
             if !legal {
                 let remedy = "allowed are hosts (`desk.internal`), ranges (`10.0.0.0/8`) and `*` for all";
                 self.report("http.allow_private", format!("found `{host}`"), remedy);
+            }
+        }
+    }
+
+    fn hosts_of_nodes(&mut self, hosts: &[String]) {
+        for host in hosts {
+            let name = host.strip_prefix("*.").unwrap_or(host);
+            let url = Url::parse(&format!("http://{name}/")).ok().filter(|_| !name.contains([':', '/', '@', '*']));
+            if url.and_then(|url| url.host_str().map(str::to_owned)).is_none() {
+                let remedy = "allowed are hosts without a port (`api.example.com`), and `*.example.com` for subdomains";
+                self.report("decisions.allowed_hosts", format!("found `{host}`"), remedy);
             }
         }
     }

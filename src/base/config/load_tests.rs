@@ -137,6 +137,10 @@ fn wrong_values_are_all_reported_at_once() {
     assert!(!error.contains("hidden"));
     assert!(refusal("a = [", &[], &[]).contains("is not TOML"));
     assert!(refusal("[http]\nallow_private = [\"10.0.0.0/40\"]", &[], &[]).contains("`10.0.0.0/40`"));
+    for host in ["api.example.com:80", "https://a", "*", "a b"] {
+        let settings = format!("[decisions]\nallowed_hosts = [\"*.example.com\", \"{host}\"]");
+        assert!(refusal(&settings, &[], &[]).contains(&format!("`{host}`")), "{host}");
+    }
 }
 
 #[test]

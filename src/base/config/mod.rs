@@ -82,6 +82,8 @@ pub struct Settings {
     pub metrics: MetricsSettings,
     /// Limits of one run of a workflow.
     pub workflow: WorkflowLimits,
+    /// Limits of decisions of coordinator agents.
+    pub decisions: Decisions,
     /// Token limits of agents whose files set none.
     pub budget: Budget,
     /// Export of traces.
@@ -325,6 +327,22 @@ impl Default for WorkflowLimits {
     }
 }
 
+/// Limits of decisions of coordinator agents. An agent file may narrow them and never widen them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decisions {
+    /// True to allow only nodes of the types LLM, HTTP, PYTHON and DATABASE, besides START and END. False unless given.
+    pub restrict_node_types: bool,
+    /// Hosts that HTTP nodes may call, such as `api.example.com` or `*.example.com`. Every host unless given.
+    pub allowed_hosts: Vec<String>,
+    /// The most HTTP nodes of a plan, and HTTP calls of a run; 0, which is no limit, unless given.
+    pub max_http_calls: u64,
+    /// The most HTTP calls of a run in a minute; 0, which is no limit, unless given.
+    pub http_per_minute: u64,
+    /// The most tokens of an answer to an LLM node; 0, which is no limit, unless given.
+    pub max_llm_tokens: u64,
+}
+
 /// Token limits of agents whose files set none. Files may set lower or higher limits. 0 is no limit, and the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -416,6 +434,7 @@ impl Default for Settings {
             },
             metrics: MetricsSettings::default(),
             workflow: WorkflowLimits::default(),
+            decisions: Decisions::default(),
             budget: Budget::default(),
             telemetry: Telemetry::default(),
         }

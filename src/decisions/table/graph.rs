@@ -44,7 +44,7 @@ pub static NODE: Shape = Shape {
     fields: &[
         Field::required("node_id", Kind::Id, "the id that edges and references name"),
         Field::required("type", Kind::Choice(NODE_TYPES), "the type of the node, such as `HTTP`"),
-        Field::required("name", Kind::Filled, "what the node does, for people"),
+        Field::required("name", Kind::Filled, "the purpose of the node, for people"),
         Field::required("config", Kind::Config, "the settings of its type"),
         Field::optional("input_mapping", Kind::Object, "names for the node, each with a value or a reference")
             .with(References::Value),
@@ -55,7 +55,7 @@ pub static NODE: Shape = Shape {
         )
         .with(References::Value),
         Field::optional("retry_config", Kind::Shape(&RETRY_CONFIG), "repeated attempts"),
-        Field::optional("recovery", Kind::Shape(&RECOVERY_PLAN), "what happens when the node fails for good"),
+        Field::optional("recovery", Kind::Shape(&RECOVERY_PLAN), "the plan for a node that failed for good"),
     ],
     rules: &[
         "`node_id` is unique in the whole plan, has at most 64 characters, and is not `input`, `env`, `query`, `loop` or `output`.",
@@ -70,7 +70,7 @@ pub static EDGE: Shape = Shape {
     fields: &[
         Field::required("source", Kind::Id, "the node that runs first"),
         Field::required("target", Kind::Id, "the node that runs afterwards"),
-        Field::optional("condition", Kind::Text, "when to go on, such as `${node_1.output.n} > 5`")
+        Field::optional("condition", Kind::Text, "the condition of the edge, such as `${node_1.output.n} > 5`")
             .with(References::Condition),
     ],
     rules: &["On an edge from a CONDITION node, `true` and `false` name its branch."],

@@ -24,7 +24,7 @@ static ERROR_RECOVERY: Shape = Shape {
         Field::required("failure_reason", Kind::Filled, "why it failed"),
         Field::optional("error_code", Kind::Text, "the error code, such as `TIMEOUT`"),
         Field::required("recovery_plan", Kind::Shape(&RECOVERY_PLAN), "how to recover"),
-        Field::required("execution_context", Kind::Object, "what has run, such as `{\"retry_count\": 1}`"),
+        Field::required("execution_context", Kind::Object, "the progress of the run, such as `{\"retry_count\": 1}`"),
     ],
     rules: &["The workflow and the node exist.", "The changed node is valid."],
 };
@@ -35,7 +35,7 @@ static REQUEST_CLARIFICATION: Shape = Shape {
         Field::required("question", Kind::Filled, "the question for the user"),
         Field::optional("options", Kind::FilledList(&Kind::Filled), "the answers to choose from"),
         Field::optional("required_fields", Kind::List(&Kind::Identifier), "names of the missing facts").or("[]"),
-        Field::optional("context", Kind::Object, "what is known so far"),
+        Field::optional("context", Kind::Object, "the known facts"),
     ],
     rules: &[],
 };
@@ -45,7 +45,7 @@ static REPLAN_WORKFLOW: Shape = Shape {
     fields: &[
         Field::required("workflow_id", Kind::Filled, "the workflow to change"),
         Field::required("reason", Kind::Filled, "why it cannot succeed"),
-        Field::required("execution_context", Kind::Object, "what has run and failed"),
+        Field::required("execution_context", Kind::Object, "the progress and the failures of the run"),
         Field::optional("suggested_changes", Kind::Shape(&CHANGES), "the changes"),
         Field::optional("preserve_nodes", Kind::List(&Kind::Id), "ids of nodes to keep"),
     ],
@@ -87,7 +87,7 @@ static CREATE_WORKFLOW_PLAN: Shape = Shape {
     name: "create_workflow_plan",
     fields: &[
         Field::required("name", Kind::Filled, "the name of the plan"),
-        Field::required("description", Kind::Text, "what the plan does").or("\"\""),
+        Field::required("description", Kind::Text, "the purpose of the plan").or("\"\""),
         Field::required("nodes", Kind::FilledList(&Kind::Shape(&NODE)), "the nodes"),
         Field::required("edges", Kind::List(&Kind::Shape(&EDGE)), "the order of the nodes").or("[]"),
         Field::optional("global_config", Kind::Shape(&GLOBAL_CONFIG), "settings of the whole plan"),
@@ -120,7 +120,7 @@ static CREATE_NODE: Shape = Shape {
     name: "create_node",
     fields: &[
         Field::required("node_type", Kind::Choice(SINGLE_TYPES), "the type of the node, such as `HTTP`"),
-        Field::required("node_name", Kind::Filled, "what the node does, for people"),
+        Field::required("node_name", Kind::Filled, "the purpose of the node, for people"),
         Field::required("config", Kind::Config, "the settings of its type"),
         Field::optional("description", Kind::Text, "a description").or("\"\""),
         Field::optional("retry_config", Kind::Shape(&RETRY_CONFIG), "repeated attempts"),
@@ -134,7 +134,7 @@ static RESPOND: Shape = Shape {
         Field::required("response", Kind::Filled, "the reply to the user"),
         Field::required("intent", Kind::Choice(REPLY_INTENTS), "`greeting` or `simple_query`"),
         Field::required("confidence", Kind::Number(0.0, 1.0), "how sure you are, from 0 to 1"),
-        Field::optional("requires_followup", Kind::Truth, "whether the conversation should go on"),
+        Field::optional("requires_followup", Kind::Truth, "whether the conversation should continue"),
     ],
     rules: &[],
 };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "payloads are written in place")]
 
+mod documents;
 mod examples;
 mod properties;
 mod rules;

@@ -21,6 +21,9 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),
+    ("get", "/api/v1/decisions/schema"),
+    ("get", "/api/v1/decisions/schema/{action_type}"),
+    ("post", "/api/v1/decisions/validate"),
     ("get", "/api/v1/doctor"),
     ("get", "/api/v1/processes"),
     ("get", "/api/v1/knowledge"),
@@ -155,6 +158,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
             .replace("{workflow_id}", "w1")
             .replace("{run_id}", "r1")
             .replace("{which}", "7")
+            .replace("{action_type}", "fly")
     };
     for path in expected.iter().map(|(_, path)| path) {
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
@@ -294,7 +298,37 @@ fn requests() -> Vec<DescribedRequest> {
     ]
     .into_iter()
     .chain(requests_about_workflows())
+    .chain(requests_about_decisions())
     .collect()
+}
+
+/// Requests about decisions, which nothing carries out.
+fn requests_about_decisions() -> Vec<DescribedRequest> {
+    let (validate, one) = ("/api/v1/decisions/validate", "/api/v1/decisions/schema/{action_type}");
+    let decision = |fields: Value| {
+        let mut body =
+            json!({"decision_type": "continue", "payload": {"action_type": "continue", "thought": "x", "progress": 2}});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        Some(body)
+    };
+    let workflow = json!({"workflow_id": "w", "status": "COMPLETED", "definition": {"nodes": [], "edges": []}});
+    let world = json!({"workflows": [workflow], "current": "w", "subagents": [{"type": "a", "timeout": "2m"}]});
+    let ask = |fields: Value, status: u16| asked(Method::POST, validate, validate, decision(fields), status);
+    vec![
+        ask(json!({}), 200),
+        ask(json!({"session_id": "s1", "agent_id": "sales"}), 200),
+        ask(json!({"world": world}), 200),
+        ask(json!({"decision_type": "fly"}), 400),
+        ask(json!({"payload": []}), 400),
+        ask(json!({"world": {"workflow": []}}), 400),
+        ask(json!({"world": {"current": "w"}}), 400),
+        ask(json!({"session_id": "a.b"}), 400),
+        ask(json!({"session_id": "nobody"}), 404),
+        ask(json!({"agent_id": "nobody"}), 404),
+        asked(Method::GET, "/api/v1/decisions/schema", "/api/v1/decisions/schema", None, 200),
+        asked(Method::GET, one, "/api/v1/decisions/schema/respond", None, 200),
+        asked(Method::GET, one, "/api/v1/decisions/schema/fly", None, 404),
+    ]
 }
 
 /// Requests about `r1`, a run that has ended, and `s1`, the session that started it.

@@ -1,0 +1,238 @@
+//! Judging decisions of coordinator agents without carrying them out.
+
+use crate::error::{CommandError, ErrorKind};
+use base::config::Settings;
+use decisions::correct::Correction;
+use decisions::hosts::HostPattern;
+use decisions::judge::{Coordinator, Verdicts};
+use decisions::kind::{Decision, DecisionType};
+use decisions::policy::{Narrowing, Policy};
+use decisions::schema;
+use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
+use definitions::workflow::condition::Condition;
+use definitions::workflow::definition::WorkflowRecord;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use storage::store::Store;
+use types::agent::AgentConfig;
+use types::duration::Lenient;
+use types::ids::{self, Id};
+
+/// A decision to be judged.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ProposedDecision {
+    /// The type of the decision, such as `respond`.
+    pub decision_type: String,
+    /// The payload: an object with the fields of the type.
+    #[schemars(with = "Map<String, Value>")]
+    pub payload: Value,
+    /// The session in which the decision would be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Id>")]
+    pub session_id: Option<String>,
+    /// The agent that would make the decision; the session's agent by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Id>")]
+    pub agent_id: Option<String>,
+    /// The workflows and sub-agents that exist. Replaces the stored ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<GivenWorld>,
+}
+
+/// Workflows and sub-agents for a judgement.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenWorld {
+    /// The session's own plans.
+    #[serde(default)]
+    pub workflows: Vec<GivenWorkflow>,
+    /// Id of the session's current workflow.
+    #[serde(default)]
+    pub current: Option<String>,
+    /// The sub-agents, as in an agent file.
+    #[serde(default)]
+    pub subagents: Vec<GivenSubagent>,
+}
+
+/// A plan of the session.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenWorkflow {
+    /// The id.
+    pub workflow_id: String,
+    /// The status; `READY` by default.
+    #[serde(default)]
+    pub status: WorkflowStatus,
+    /// The fields of a `create_workflow_plan`.
+    pub definition: Map<String, Value>,
+}
+
+/// A sub-agent.
+#[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GivenSubagent {
+    /// The type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The agent or workflow that runs; without effect on a judgement.
+    #[serde(default)]
+    pub runnable: Option<String>,
+    /// The purpose; without effect on a judgement.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// JSON Schema of the task; any task by default.
+    #[serde(default)]
+    pub input: Option<Map<String, Value>>,
+    /// The longest time: a text with a unit such as `120s`, or seconds.
+    #[serde(default)]
+    #[schemars(with = "Option<Value>")]
+    pub timeout: Option<Lenient>,
+}
+
+/// The verdict on a decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct DecisionVerdict {
+    /// True if the payload is valid as given.
+    pub is_valid: bool,
+    /// Every error. It begins with the field in backquotes and ends with the remedy.
+    pub errors: Vec<String>,
+    /// Probable mistakes.
+    pub warnings: Vec<String>,
+    /// True if the payload is valid after correction, or as given.
+    pub valid_after_correction: bool,
+    /// The payload after correction, even if it is not valid.
+    pub corrected: Map<String, Value>,
+    /// The corrections; empty if the payload is valid as given.
+    pub corrections: Vec<Correction>,
+}
+
+impl From<Verdicts> for DecisionVerdict {
+    fn from(verdicts: Verdicts) -> Self {
+        let Verdicts { given, valid_after_correction, corrected, corrections } = verdicts;
+        let (is_valid, errors, warnings) = (given.is_valid, given.errors, given.warnings);
+        Self { is_valid, errors, warnings, valid_after_correction, corrected, corrections }
+    }
+}
+
+/// Judges a decision with the workflows of the store, or in the given world. `models` are the known models besides
+/// `default` and `offline`.
+pub async fn validate(
+    store: &dyn Store,
+    settings: &Settings,
+    models: &[String],
+    proposed: ProposedDecision,
+) -> Result<DecisionVerdict, CommandError> {
+    let ProposedDecision { session_id, agent_id, world: given, .. } = &proposed;
+    let session_agent = match (session_id, given) {
+        (Some(id), None) => {
+            ids::check("session_id", id)?;
+            let session = store.session(id).await?.ok_or_else(|| CommandError::unknown_session(id))?;
+            Some(session.agent_id)
+        }
+        _ => None,
+    };
+    let mut policy = policy(settings, models);
+    if let Some(id) = agent_id.as_deref().or(session_agent.as_deref()) {
+        ids::check("agent_id", id)?;
+        let agent = store.agent(id).await?.ok_or_else(|| CommandError::unknown_agent(id))?;
+        policy = policy.narrowed(limits_of(&agent.config), &settings.secrets.allow);
+    }
+    let decision = decision(&proposed)?;
+    let mut world = world(policy, given.clone().unwrap_or_default())?;
+    let named = decision.payload.get("workflow_id").and_then(Value::as_str).filter(|id| ids::is_legal(id));
+    if let (None, Some(id)) = (given, named)
+        && let Some(record) = engine::execution::stored::workflow(store, id).await?
+    {
+        world.add(facts(&record));
+    }
+    Ok(Coordinator::new(&world).verdicts(decision).into())
+}
+
+/// Judges a decision with the settings and the given world only.
+pub fn validate_here(settings: &Settings, proposed: &ProposedDecision) -> Result<DecisionVerdict, CommandError> {
+    let models: Vec<String> = settings.models.keys().cloned().collect();
+    let world = world(policy(settings, &models), proposed.world.clone().unwrap_or_default())?;
+    Ok(Coordinator::new(&world).verdicts(decision(proposed)?).into())
+}
+
+/// The JSON Schemas by name.
+pub fn schemas() -> BTreeMap<&'static str, Value> {
+    schema::names().into_iter().filter_map(|name| Some((name, schema::named(name)?))).collect()
+}
+
+/// The JSON Schema with this name.
+pub fn named_schema(name: &str) -> Result<Value, CommandError> {
+    schema::named(name).ok_or_else(|| {
+        let message = format!("there is no schema `{name}`");
+        let hint = "/api/v1/decisions/schema has all schemas by name";
+        CommandError::new(ErrorKind::NotFound, "unknown_decision_type", message, hint)
+    })
+}
+
+fn invalid(message: String) -> CommandError {
+    let hint = "the types are in /api/v1/decisions/schema; a payload is an object";
+    CommandError::invalid("invalid_decision", message, hint)
+}
+
+fn decision(proposed: &ProposedDecision) -> Result<Decision, CommandError> {
+    let name = &proposed.decision_type;
+    let kind = DecisionType::parse(name);
+    let kind = kind.ok_or_else(|| invalid(format!("decision_type: there is no type `{}`", name.escape_debug())))?;
+    let payload = proposed.payload.as_object();
+    let payload = payload.ok_or_else(|| invalid("payload: it is not an object".to_owned()))?;
+    Ok(Decision::new(kind, payload.clone()))
+}
+
+/// The policy of the settings.
+fn policy(settings: &Settings, models: &[String]) -> Policy {
+    let limits = &settings.decisions;
+    let limit = |most: u64| Some(most).filter(|most| *most > 0);
+    // Loading the settings has refused other entries.
+    let hosts: Vec<_> = limits.allowed_hosts.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
+    let models = models.iter().map(String::as_str).chain(["default", "offline"]);
+    let policy = Policy {
+        allowed_hosts: if limits.allowed_hosts.is_empty() { Vec::new() } else { vec![hosts] },
+        registered_connectors: Some([].into()),
+        models: Some(models.map(str::to_owned).collect()),
+        max_llm_tokens: limit(limits.max_llm_tokens),
+        max_http_calls: limit(limits.max_http_calls),
+        http_per_minute: limit(limits.http_per_minute),
+        ..Policy::default()
+    };
+    if limits.restrict_node_types { policy.restricted() } else { policy }
+}
+
+/// The limits of an agent: it runs the workflows that its file lists as flows.
+fn limits_of(agent: &AgentConfig) -> Narrowing {
+    Narrowing { workflows: Some(agent.flows.iter().cloned().collect()), ..Narrowing::default() }
+}
+
+fn world(policy: Policy, given: GivenWorld) -> Result<Snapshot, CommandError> {
+    let mut world = Snapshot::new(policy, |text| Condition::parse(text).map(drop).map_err(|error| error.to_string()));
+    if let Some(current) = &given.current
+        && given.workflows.iter().all(|workflow| workflow.workflow_id != *current)
+    {
+        return Err(invalid(format!("world.current: there is no workflow `{}` in `world`", current.escape_debug())));
+    }
+    for GivenWorkflow { workflow_id, status, definition } in given.workflows {
+        world.add(WorkflowFacts { workflow_id, status, is_owned: true, definition });
+    }
+    world.current = given.current;
+    for GivenSubagent { kind, input, timeout, .. } in given.subagents {
+        let timeout = timeout.map(|timeout| timeout.0.as_secs_f64());
+        world.subagents.insert(kind, SubagentFacts { input: input.map_or(Value::Null, Value::Object), timeout });
+    }
+    Ok(world)
+}
+
+/// A registered workflow is the operator's, and always ready.
+fn facts(record: &WorkflowRecord) -> WorkflowFacts {
+    let definition = record.to_stored().definition;
+    WorkflowFacts {
+        workflow_id: record.id().to_owned(),
+        status: WorkflowStatus::Ready,
+        is_owned: false,
+        definition: definition.as_object().cloned().unwrap_or_default(),
+    }
+}

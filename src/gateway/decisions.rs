@@ -1,0 +1,41 @@
+//! Decisions of coordinator agents: judged, and their JSON Schemas.
+
+use super::input::{Body, Params};
+use super::operation::Operation;
+use super::{GatewayState, Reject};
+use axum::Json;
+use axum::extract::State;
+use commands::decisions::{self, DecisionVerdict, ProposedDecision, named_schema};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+pub(super) const VALIDATE: Operation = Operation::post("/api/v1/decisions/validate", "decisions", "validate_decision")
+    .summary("Judges a decision of a coordinator agent, without carrying it out.")
+    .details(
+        "The verdict has every error, and the payload after correction. `world` replaces the stored workflows, so \
+             that every rule can be tried.",
+    )
+    .body::<ProposedDecision>()
+    .ok::<DecisionVerdict>("The verdict; also that on an invalid decision");
+pub(super) async fn validate(
+    State(state): State<GatewayState>,
+    Body(proposed): Body<ProposedDecision>,
+) -> Result<Json<DecisionVerdict>, Reject> {
+    let (store, models) = (state.store.as_ref(), state.known.models());
+    Ok(Json(decisions::validate(store, &state.settings, models, proposed).await?))
+}
+
+pub(super) const SCHEMAS: Operation = Operation::get("/api/v1/decisions/schema", "decisions", "list_decision_schemas")
+    .summary("Returns the JSON Schemas of all payloads and of a coordinator's answers, by name.")
+    .ok::<BTreeMap<String, Map<String, Value>>>("The schemas");
+pub(super) async fn schemas() -> Json<BTreeMap<&'static str, Value>> {
+    Json(decisions::schemas())
+}
+
+pub(super) const SCHEMA: Operation =
+    Operation::get("/api/v1/decisions/schema/{action_type}", "decisions", "show_decision_schema")
+        .summary("Returns the JSON Schema of one payload, or of a coordinator's answer.")
+        .ok::<Map<String, Value>>("The schema");
+pub(super) async fn schema(Params(name): Params<String>) -> Result<Json<Value>, Reject> {
+    Ok(Json(named_schema(&name)?))
+}
