@@ -3,19 +3,16 @@
 use crate::error::{CommandError, ErrorKind};
 use base::config::Settings;
 use decisions::correct::Correction;
-use decisions::hosts::HostPattern;
 use decisions::judge::{Coordinator, Verdicts};
 use decisions::kind::{Decision, DecisionType};
-use decisions::policy::{Narrowing, Policy};
 use decisions::schema;
 use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
-use definitions::workflow::condition::Condition;
+use definitions::coordinator;
 use definitions::workflow::definition::WorkflowRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use storage::store::Store;
-use types::agent::AgentConfig;
 use types::duration::Lenient;
 use types::ids::{self, Id};
 
@@ -35,7 +32,7 @@ pub struct ProposedDecision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Id>")]
     pub agent_id: Option<String>,
-    /// The workflows and sub-agents that exist. Replaces the stored ones.
+    /// The workflows that exist, in place of the stored ones, and further sub-agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world: Option<GivenWorld>,
 }
@@ -50,7 +47,7 @@ pub struct GivenWorld {
     /// Id of the session's current workflow.
     #[serde(default)]
     pub current: Option<String>,
-    /// The sub-agents, as in an agent file.
+    /// Sub-agents besides those of the agent, as in an agent file.
     #[serde(default)]
     pub subagents: Vec<GivenSubagent>,
 }
@@ -132,14 +129,16 @@ pub async fn validate(
         }
         _ => None,
     };
-    let mut policy = policy(settings, models);
-    if let Some(id) = agent_id.as_deref().or(session_agent.as_deref()) {
-        ids::check("agent_id", id)?;
-        let agent = store.agent(id).await?.ok_or_else(|| CommandError::unknown_agent(id))?;
-        policy = policy.narrowed(limits_of(&agent.config), &settings.secrets.allow);
-    }
+    let agent = match agent_id.as_deref().or(session_agent.as_deref()) {
+        Some(id) => {
+            ids::check("agent_id", id)?;
+            Some(store.agent(id).await?.ok_or_else(|| CommandError::unknown_agent(id))?)
+        }
+        None => None,
+    };
     let decision = decision(&proposed)?;
-    let mut world = world(policy, given.clone().unwrap_or_default())?;
+    let mut world = coordinator::world(settings, models, agent.as_ref().map(|agent| agent.config.as_ref()));
+    add(&mut world, given.clone().unwrap_or_default())?;
     let named = decision.payload.get("workflow_id").and_then(Value::as_str).filter(|id| ids::is_legal(id));
     if let (None, Some(id)) = (given, named)
         && let Some(record) = engine::execution::stored::workflow(store, id).await?
@@ -152,7 +151,8 @@ pub async fn validate(
 /// Judges a decision with the settings and the given world only.
 pub fn validate_here(settings: &Settings, proposed: &ProposedDecision) -> Result<DecisionVerdict, CommandError> {
     let models: Vec<String> = settings.models.keys().cloned().collect();
-    let world = world(policy(settings, &models), proposed.world.clone().unwrap_or_default())?;
+    let mut world = coordinator::world(settings, &models, None);
+    add(&mut world, proposed.world.clone().unwrap_or_default())?;
     Ok(Coordinator::new(&world).verdicts(decision(proposed)?).into())
 }
 
@@ -184,32 +184,8 @@ fn decision(proposed: &ProposedDecision) -> Result<Decision, CommandError> {
     Ok(Decision::new(kind, payload.clone()))
 }
 
-/// The policy of the settings.
-fn policy(settings: &Settings, models: &[String]) -> Policy {
-    let limits = &settings.decisions;
-    let limit = |most: u64| Some(most).filter(|most| *most > 0);
-    // Loading the settings has refused other entries.
-    let hosts: Vec<_> = limits.allowed_hosts.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
-    let models = models.iter().map(String::as_str).chain(["default", "offline"]);
-    let policy = Policy {
-        allowed_hosts: if limits.allowed_hosts.is_empty() { Vec::new() } else { vec![hosts] },
-        registered_connectors: Some([].into()),
-        models: Some(models.map(str::to_owned).collect()),
-        max_llm_tokens: limit(limits.max_llm_tokens),
-        max_http_calls: limit(limits.max_http_calls),
-        http_per_minute: limit(limits.http_per_minute),
-        ..Policy::default()
-    };
-    if limits.restrict_node_types { policy.restricted() } else { policy }
-}
-
-/// The limits of an agent: it runs the workflows that its file lists as flows.
-fn limits_of(agent: &AgentConfig) -> Narrowing {
-    Narrowing { workflows: Some(agent.flows.iter().cloned().collect()), ..Narrowing::default() }
-}
-
-fn world(policy: Policy, given: GivenWorld) -> Result<Snapshot, CommandError> {
-    let mut world = Snapshot::new(policy, |text| Condition::parse(text).map(drop).map_err(|error| error.to_string()));
+/// Adds the given workflows and sub-agents.
+fn add(world: &mut Snapshot, given: GivenWorld) -> Result<(), CommandError> {
     if let Some(current) = &given.current
         && given.workflows.iter().all(|workflow| workflow.workflow_id != *current)
     {
@@ -223,7 +199,7 @@ fn world(policy: Policy, given: GivenWorld) -> Result<Snapshot, CommandError> {
         let timeout = timeout.map(|timeout| timeout.0.as_secs_f64());
         world.subagents.insert(kind, SubagentFacts { input: input.map_or(Value::Null, Value::Object), timeout });
     }
-    Ok(world)
+    Ok(())
 }
 
 /// A registered workflow is the operator's, and always ready.

@@ -128,7 +128,7 @@ async fn settings_and_agents_limit_decisions() {
     refused("LLM", json!({"prompt": "x", "max_tokens": 101}), "100 tokens").await;
     refused("HTTP", json!({"url": "https://example.com", "method": "GET"}), "`example.com`").await;
     refused("HTTP", json!({"url": "https://api.example.com", "method": "GET"}), "").await;
-    let agent = json!({"id": "planner", "sop": "x", "flows": []});
+    let agent = json!({"id": "planner", "sop": "x", "mode": "coordinator", "coordinator": {"workflows": []}});
     assert_eq!(gateway.put("/api/v1/agents/planner", &agent).await.status(), 200);
     let run = json!({"action_type": "execute_workflow", "workflow_id": "smart_router"});
     let body = json!({"decision_type": "execute_workflow", "payload": run});
@@ -137,6 +137,48 @@ async fn settings_and_agents_limit_decisions() {
     let body = json!({"decision_type": "execute_workflow", "payload": run, "agent_id": "planner"});
     let narrowed: Value = gateway.post(VALIDATE, &body).await.json().await.unwrap();
     assert!(narrowed["errors"][0].as_str().unwrap().contains("may not run"), "{narrowed}");
+}
+
+#[tokio::test]
+async fn an_agent_file_binds_secrets_and_registers_sub_agents() {
+    let mut settings = Settings::default();
+    settings.secrets.allow = vec!["WEATHER_API_KEY".into()];
+    let gateway = Gateway::idle(&embedded_with(settings).await).await;
+    let agent = json!({
+        "id": "planner", "sop": "x", "mode": "coordinator",
+        "coordinator": {"connectors": [], "secrets": [{"name": "WEATHER_API_KEY", "hosts": ["api.weather.com"]}]},
+        "subagents": [{"type": "researcher", "runnable": "planner", "timeout": "120s",
+                       "input": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}}],
+    });
+    assert_eq!(gateway.put("/api/v1/agents/planner", &agent).await.status(), 200);
+    let errors = |payload: Value| {
+        let gateway = &gateway;
+        async move {
+            let body = json!({"decision_type": payload["action_type"], "payload": payload, "agent_id": "planner"});
+            let verdict: Value = gateway.post(VALIDATE, &body).await.json().await.unwrap();
+            verdict["errors"].to_string()
+        }
+    };
+    let mut call =
+        serde_json::from_str::<Value>(ALL.iter().find(|example| example.title.contains("weather")).unwrap().text)
+            .unwrap();
+    assert_eq!(errors(call.clone()).await, "[]");
+    call["config"]["url"] = json!("https://evil.example/v1");
+    let refused = errors(call).await;
+    assert!(refused.contains("WEATHER_API_KEY") && refused.contains("evil.example"), "{refused}");
+    assert!(errors(example(DecisionType::CreateWorkflowPlan)).await.contains("sales_db"));
+    let spawn = example(DecisionType::SpawnSubagent);
+    assert_eq!(errors(spawn.clone()).await, "[]");
+    for (field, value, part) in [
+        ("priority", json!(11), "priority"),
+        ("timeout", json!(0), "timeout"),
+        ("subagent_type", json!("wizard"), "`researcher`"),
+        ("task_payload", json!({}), "query"),
+    ] {
+        let mut payload = spawn.clone();
+        payload[field] = value;
+        assert!(errors(payload).await.contains(part), "{field}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

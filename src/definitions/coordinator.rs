@@ -1,0 +1,103 @@
+//! The world of a coordinator's decisions: the limits of the settings and of the agent file, and its sub-agents. The
+//! caller adds the workflows.
+
+use crate::workflow::condition::Condition;
+use base::config::Settings;
+use decisions::hosts::HostPattern;
+use decisions::node_type::NodeType;
+use decisions::policy::{Narrowing, Policy};
+use decisions::world::{Snapshot, SubagentFacts};
+use std::collections::BTreeSet;
+use types::agent::AgentConfig;
+use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
+
+/// The world of an agent's decisions, without workflows. Without an agent only the settings limit decisions. `models` are
+/// the known models besides `default` and `offline`.
+pub fn world(settings: &Settings, models: &[String], agent: Option<&AgentConfig>) -> Snapshot {
+    let policy = policy(settings, models);
+    let policy = match agent.and_then(|agent| agent.coordinator.as_ref()) {
+        Some(coordinator) => policy.narrowed(narrowing(coordinator), &settings.secrets.allow),
+        None => policy,
+    };
+    let mut world = Snapshot::new(policy, check_condition);
+    let subagents = agent.into_iter().flat_map(|agent| &agent.subagents);
+    world.subagents = subagents.map(|subagent| (subagent.kind.clone(), facts(subagent))).collect();
+    world
+}
+
+/// Checks a condition in the grammar of workflow files.
+fn check_condition(text: &str) -> Result<(), String> {
+    Condition::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// The policy of the settings.
+fn policy(settings: &Settings, models: &[String]) -> Policy {
+    let limits = &settings.decisions;
+    let limit = |most: u64| Some(most).filter(|most| *most > 0);
+    let models = models.iter().map(String::as_str).chain(["default", "offline"]);
+    let policy = Policy {
+        allowed_hosts: if limits.allowed_hosts.is_empty() { Vec::new() } else { vec![hosts(&limits.allowed_hosts)] },
+        // This version has no connectors.
+        registered_connectors: Some(BTreeSet::new()),
+        models: Some(models.map(str::to_owned).collect()),
+        max_llm_tokens: limit(limits.max_llm_tokens),
+        max_http_calls: limit(limits.max_http_calls),
+        http_per_minute: limit(limits.http_per_minute),
+        ..Policy::default()
+    };
+    if limits.restrict_node_types { policy.restricted() } else { policy }
+}
+
+/// The limits of an agent file. The file was checked, so every name in it is legal.
+fn narrowing(config: &CoordinatorConfig) -> Narrowing {
+    let set = |names: &Option<Vec<String>>| names.as_ref().map(|names| names.iter().cloned().collect());
+    let kinds = |names: &Vec<String>| names.iter().filter_map(|name| NodeType::parse(name)).collect();
+    Narrowing {
+        node_types: config.node_types.as_ref().map(kinds),
+        allowed_hosts: config.allowed_hosts.as_deref().map(hosts),
+        connectors: set(&config.connectors),
+        workflows: set(&config.workflows),
+        secrets: config.secrets.iter().map(|secret| (secret.name.clone(), hosts(&secret.hosts))).collect(),
+    }
+}
+
+/// Patterns of hosts. Loading the settings or the file has refused illegal ones.
+fn hosts(names: &[String]) -> Vec<HostPattern> {
+    names.iter().filter_map(|host| HostPattern::parse(host).ok()).collect()
+}
+
+fn facts(subagent: &SubagentConfig) -> SubagentFacts {
+    SubagentFacts { input: subagent.input.clone(), timeout: Some(subagent.timeout().as_secs_f64()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use decisions::world::World;
+    use serde_json::json;
+
+    #[test]
+    fn settings_and_agent_files_limit_together() {
+        let mut settings = Settings::default();
+        settings.decisions.allowed_hosts = vec!["*.example.com".into()];
+        settings.decisions.max_llm_tokens = 100;
+        settings.decisions.restrict_node_types = true;
+        settings.secrets.allow = vec!["KEY".into()];
+        let agent = json!({"id": "a", "sop": "x", "mode": "coordinator", "coordinator": {
+            "node_types": ["HTTP", "LOOP"], "allowed_hosts": ["a.example.com", "b.com"],
+            "secrets": [{"name": "KEY", "hosts": ["a.example.com"]}, {"name": "OTHER", "hosts": ["a.example.com"]}]},
+            "subagents": [{"type": "r", "runnable": "x", "timeout": "2m"}]});
+        let agent: AgentConfig = serde_json::from_value(agent).unwrap();
+        let world = super::world(&settings, &["fast".into()], Some(&agent));
+        let policy = world.policy();
+        assert_eq!(policy.node_types, [NodeType::Http].into());
+        assert!(
+            policy.allows_host("a.example.com") && !policy.allows_host("b.com") && !policy.allows_host("c.example.com")
+        );
+        assert!(policy.allows_secret("KEY", "a.example.com") && !policy.allows_secret("OTHER", "a.example.com"));
+        assert_eq!((policy.max_llm_tokens, policy.max_http_calls), (Some(100), None));
+        assert_eq!(world.subagent("r").unwrap().timeout, Some(120.0));
+        assert!(policy.models.as_ref().is_some_and(|models| models.contains("fast") && models.contains("default")));
+        assert!(world.check_condition("{r0} > 5").is_ok() && world.check_condition("{r0} >= 5").is_err());
+    }
+}
