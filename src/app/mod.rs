@@ -64,6 +64,7 @@ use base::tasks::{OnPanic, Tasks};
 use commands::error::CommandError;
 use definitions::agent::AgentRecord;
 use definitions::agent::validate::KnownNames;
+use definitions::coordinator::DecisionLimits;
 use definitions::document::Finding;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
@@ -363,6 +364,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
+            decisions: DecisionLimits::new(&self.settings, self.known().models()),
             clock: self.clock.clone(),
         })
     }

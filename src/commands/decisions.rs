@@ -7,7 +7,7 @@ use decisions::judge::{Coordinator, Verdicts};
 use decisions::kind::{Decision, DecisionType};
 use decisions::schema;
 use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
-use definitions::coordinator;
+use definitions::coordinator::DecisionLimits;
 use definitions::workflow::definition::WorkflowRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -137,7 +137,7 @@ pub async fn validate(
         None => None,
     };
     let decision = decision(&proposed)?;
-    let mut world = coordinator::world(settings, models, agent.as_ref().map(|agent| agent.config.as_ref()));
+    let mut world = DecisionLimits::new(settings, models).world(agent.as_ref().map(|agent| agent.config.as_ref()));
     add(&mut world, given.clone().unwrap_or_default())?;
     let named = decision.payload.get("workflow_id").and_then(Value::as_str).filter(|id| ids::is_legal(id));
     if let (None, Some(id)) = (given, named)
@@ -151,7 +151,7 @@ pub async fn validate(
 /// Judges a decision with the settings and the given world only.
 pub fn validate_here(settings: &Settings, proposed: &ProposedDecision) -> Result<DecisionVerdict, CommandError> {
     let models: Vec<String> = settings.models.keys().cloned().collect();
-    let mut world = coordinator::world(settings, &models, None);
+    let mut world = DecisionLimits::new(settings, &models).world(None);
     add(&mut world, proposed.world.clone().unwrap_or_default())?;
     Ok(Coordinator::new(&world).verdicts(decision(proposed)?).into())
 }

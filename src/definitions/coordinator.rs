@@ -11,18 +11,32 @@ use std::collections::BTreeSet;
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
 
-/// The world of an agent's decisions, without workflows. Without an agent only the settings limit decisions. `models` are
-/// the known models besides `default` and `offline`.
-pub fn world(settings: &Settings, models: &[String], agent: Option<&AgentConfig>) -> Snapshot {
-    let policy = policy(settings, models);
-    let policy = match agent.and_then(|agent| agent.coordinator.as_ref()) {
-        Some(coordinator) => policy.narrowed(narrowing(coordinator), &settings.secrets.allow),
-        None => policy,
-    };
-    let mut world = Snapshot::new(policy, check_condition);
-    let subagents = agent.into_iter().flat_map(|agent| &agent.subagents);
-    world.subagents = subagents.map(|subagent| (subagent.kind.clone(), facts(subagent))).collect();
-    world
+/// What the settings allow decisions to use.
+#[derive(Clone, Debug)]
+pub struct DecisionLimits {
+    policy: Policy,
+    /// The setting `secrets.allow`.
+    secrets_allow: Vec<String>,
+}
+
+impl DecisionLimits {
+    /// The limits of the settings. `models` are the known models besides `default` and `offline`.
+    pub fn new(settings: &Settings, models: &[String]) -> Self {
+        Self { policy: policy(settings, models), secrets_allow: settings.secrets.allow.clone() }
+    }
+
+    /// The world of an agent's decisions, without workflows. Without an agent only the settings limit decisions.
+    pub fn world(&self, agent: Option<&AgentConfig>) -> Snapshot {
+        let policy = self.policy.clone();
+        let policy = match agent.and_then(|agent| agent.coordinator.as_ref()) {
+            Some(coordinator) => policy.narrowed(narrowing(coordinator), &self.secrets_allow),
+            None => policy,
+        };
+        let mut world = Snapshot::new(policy, check_condition);
+        let subagents = agent.into_iter().flat_map(|agent| &agent.subagents);
+        world.subagents = subagents.map(|subagent| (subagent.kind.clone(), facts(subagent))).collect();
+        world
+    }
 }
 
 /// Checks a condition in the grammar of workflow files.
@@ -88,7 +102,7 @@ mod tests {
             "secrets": [{"name": "KEY", "hosts": ["a.example.com"]}, {"name": "OTHER", "hosts": ["a.example.com"]}]},
             "subagents": [{"type": "r", "runnable": "x", "timeout": "2m"}]});
         let agent: AgentConfig = serde_json::from_value(agent).unwrap();
-        let world = super::world(&settings, &["fast".into()], Some(&agent));
+        let world = DecisionLimits::new(&settings, &["fast".into()]).world(Some(&agent));
         let policy = world.policy();
         assert_eq!(policy.node_types, [NodeType::Http].into());
         assert!(

@@ -22,6 +22,7 @@ use base::clock::Clock;
 use base::config::WorkflowLimits;
 use base::error::SharedError;
 use base::http_client::bounded;
+use definitions::coordinator::DecisionLimits;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{Queue, QueueError};
@@ -65,6 +66,8 @@ pub struct Services {
     /// The setting `retention.turns`: how long the steps of a turn are kept. A waiting flow cannot continue without
     /// its steps.
     pub keep_turns: Duration,
+    /// What the settings allow coordinators' decisions to use.
+    pub decisions: DecisionLimits,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

@@ -12,6 +12,7 @@ use base::config::{Backend, Settings};
 use base::tasks::{self, OnPanic, Tasks};
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
+use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::budget::Budgets;
 use engine::execution::Services;
@@ -186,6 +187,7 @@ fn services(
         limits: settings.workflow.clone(),
         budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         keep_turns: settings.retention.turns.0,
+        decisions: DecisionLimits::new(settings, &[]),
         clock: Clock::system(),
         store,
         models,

@@ -6,6 +6,7 @@ use crate::support::script::{Answer, ScriptedModel};
 use async_trait::async_trait;
 use base::clock::Clock;
 use base::config::{self, Settings, WorkflowLimits};
+use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::budget::Budgets;
@@ -72,6 +73,7 @@ impl Kit {
             limits: WorkflowLimits::default(),
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             keep_turns: Duration::from_secs(7 * 86_400),
+            decisions: DecisionLimits::new(&Settings::default(), &[]),
             clock,
             store,
             models: self.models.clone(),

@@ -7,6 +7,7 @@ use crate::conformance::kit;
 use base::clock;
 use base::config::{self, Settings};
 use definitions::agent::AgentRecord;
+use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::budget::Budgets;
@@ -140,6 +141,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
+            decisions: DecisionLimits::new(&self.settings, &[]),
             clock: clock::Clock::system(),
         }
     }

@@ -1,6 +1,6 @@
 //! The verdict on a decision, and the events that report it.
 
-use super::{Round, world};
+use super::{Round, available};
 use crate::execution::TurnError;
 use crate::journal::{Done, Durability, Label, StepError};
 use crate::turn::state::Turn;
@@ -42,16 +42,16 @@ impl Turn<'_> {
     pub(super) async fn judge(&mut self, iteration: u32, decision: Decision) -> Result<Verdict, TurnError> {
         let (kind, key, journal) = (decision.decision_type, format!("{iteration}/judge"), self.journal.clone());
         let label = Label { kind: "decision", target: kind.as_str() };
-        let (agent, input) = (&self.agent.config, decision.clone());
+        let (services, agent, input) = (self.services, &self.agent.config, decision.clone());
         let step = journal.step(&key, label, Durability::OnReturn, &input, |_| async move {
-            let world = world::snapshot(agent);
+            let world = services.decisions.world(Some(agent));
             let verdict = match Coordinator::new(&world).judge(decision) {
                 Judged::Rejected { errors } => {
                     RecordedVerdict { errors, corrected: None, corrections: Vec::new(), warnings: Vec::new() }
                 }
                 Judged::Valid { fields, corrections, warnings, .. } => {
                     let corrected = (!corrections.is_empty()).then_some(fields);
-                    RecordedVerdict { errors: world::unavailable(kind), corrected, corrections, warnings }
+                    RecordedVerdict { errors: available::unavailable(kind), corrected, corrections, warnings }
                 }
             };
             let (ok, with_commit) = (verdict.errors.is_empty(), !kind.has_result());

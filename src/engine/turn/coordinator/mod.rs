@@ -1,15 +1,15 @@
 //! The decision loop of a coordinator agent. It asks for an answer with several decisions, and takes one at a time by
 //! priority: judges it, reports the verdict, carries it out, and asks again when none is left.
 //!
-//! - `question` asks the model. `judge` records a verdict and publishes the decision's events, in the `world` that the
-//!   agent may use.
+//! - `question` asks the model. `judge` records a verdict and publishes the decision's events. `available` names the
+//!   decisions that turns carry out.
 //! - `carry_out` follows a valid decision. `task` suspends the task while the user is asked.
 
+mod available;
 mod carry_out;
 mod judge;
 mod question;
 mod task;
-mod world;
 
 pub(super) use question::CoordinatorAnswer;
 

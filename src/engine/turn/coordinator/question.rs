@@ -1,6 +1,6 @@
 //! The questions to a coordinator's model: phase 1 returns the plan with the first answer, phase 2 an answer.
 
-use super::{Round, world};
+use super::{Round, available};
 use crate::execution::prompt_view::pretty_json;
 use crate::model::answer::object;
 use crate::model::{ActionAnswer, Facts, ResponseSchema};
@@ -126,7 +126,7 @@ impl Turn<'_> {
             .map(|one| json!({"type": one.kind, "description": one.description, "task_payload": one.input}))
             .collect();
         let task = self.task.as_ref().map(|task| pretty_json(&json!(task))).unwrap_or_default();
-        let kinds: Map<String, Value> = world::AVAILABLE
+        let kinds: Map<String, Value> = available::AVAILABLE
             .iter()
             .filter_map(|kind| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?)))
             .collect();
