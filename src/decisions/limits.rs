@@ -15,6 +15,9 @@ pub const MAX_CODE_BYTES: usize = 64 * 1024;
 /// The longest attempt of a node, in seconds.
 pub const MAX_SECONDS: f64 = 300.0;
 
+/// The longest condition, in bytes.
+pub const MAX_CONDITION_BYTES: usize = 2_000;
+
 /// The most characters of a node id.
 pub const MAX_ID_CHARS: usize = 64;
 

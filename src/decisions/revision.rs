@@ -174,14 +174,14 @@ fn node_mut<'p>(plan: &'p mut Map<String, Value>, id: &str) -> Option<&'p mut Ma
 
 /// True if edges lead from `earlier` to `later`.
 pub fn depends(plan: &Map<String, Value>, later: &str, earlier: &str) -> bool {
+    let mut next: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (source, target) in list(plan, "edges").iter().map(ends) {
+        next.entry(source).or_default().push(target);
+    }
     let (mut reached, mut open) = (HashSet::from([earlier]), vec![earlier]);
     while let Some(at) = open.pop() {
-        for edge in list(plan, "edges").iter().filter(|edge| text(edge, "source") == at) {
-            let target = text(edge, "target");
-            if reached.insert(target) {
-                open.push(target);
-            }
-        }
+        let targets = next.remove(at).unwrap_or_default();
+        open.extend(targets.into_iter().filter(|target| reached.insert(target)));
     }
     later != earlier && reached.contains(later)
 }

@@ -1,7 +1,9 @@
 //! `docs/decisions.md` has the fields, rules and examples of the tables.
 
 use super::*;
-use crate::limits::{MAX_CODE_BYTES, MAX_DECISIONS, MAX_EDGES, MAX_NODES, MAX_PAYLOAD_BYTES, MAX_SECONDS};
+use crate::limits::{
+    MAX_CODE_BYTES, MAX_CONDITION_BYTES, MAX_DECISIONS, MAX_EDGES, MAX_NODES, MAX_PAYLOAD_BYTES, MAX_SECONDS,
+};
 use crate::node_type::NodeType;
 use crate::table::configs::{config, output};
 use crate::table::graph::{ADDED_NODE, BODY, CHANGES, EDGE, GLOBAL_CONFIG, INPUT, NODE, RECOVERY_PLAN, RETRY_CONFIG};
@@ -90,7 +92,8 @@ fn the_document_has_the_tables() {
 
 #[test]
 fn the_document_has_the_limits() {
-    let numbers = [MAX_PAYLOAD_BYTES, MAX_NODES, MAX_EDGES, MAX_CODE_BYTES, MAX_DECISIONS].map(grouped);
+    let numbers =
+        [MAX_PAYLOAD_BYTES, MAX_NODES, MAX_EDGES, MAX_CODE_BYTES, MAX_CONDITION_BYTES, MAX_DECISIONS].map(grouped);
     for number in numbers.iter().chain([&format!("{MAX_SECONDS}")]) {
         assert!(DOCUMENT.contains(&format!("| {number} ")), "{number}");
     }

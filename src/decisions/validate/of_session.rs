@@ -3,6 +3,7 @@
 use super::check::{Check, list, object, text};
 use super::{graph, recovery};
 use crate::changes;
+use crate::limits::MAX_EDGES;
 use crate::node_type::NodeType;
 use crate::path::{Path, shown};
 use crate::report::Group;
@@ -10,6 +11,7 @@ use crate::revision;
 use crate::table::json_kind;
 use crate::world::WorkflowFacts;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 pub(super) fn execute_workflow(check: &mut Check<'_>, fields: &Map<String, Value>) {
     let Some(workflow) = workflow(check, fields) else { return };
@@ -58,8 +60,9 @@ fn inputs(check: &mut Check<'_>, workflow: &WorkflowFacts, given: Option<&Map<St
             None | Some(_) => {}
         }
     }
+    let known: HashSet<&str> = declared.iter().filter_map(|input| text(input, "name")).collect();
     for name in given.into_iter().flat_map(Map::keys) {
-        if declared.iter().all(|input| text(input, "name") != Some(name)) {
+        if !known.contains(name.as_str()) {
             check.rule(&root.field(name), || "is no input of the workflow; remove it".to_owned());
         }
     }
@@ -159,6 +162,9 @@ pub(super) fn replan_workflow(check: &mut Check<'_>, fields: &Map<String, Value>
     let plan = &workflow.definition;
     let nothing = Map::new();
     let changes = object(fields, "suggested_changes").unwrap_or(&nothing);
+    if !bounded(check, fields, changes) {
+        return;
+    }
     let removed: Vec<&str> = list(changes, "remove_nodes").iter().filter_map(Value::as_str).collect();
     for (at, id) in list(fields, "preserve_nodes").iter().enumerate() {
         let (path, Some(id)) = (root.field("preserve_nodes"), id.as_str()) else { continue };
@@ -180,6 +186,22 @@ pub(super) fn replan_workflow(check: &mut Check<'_>, fields: &Map<String, Value>
         }
         result(check, &path, &revised.plan);
     }
+}
+
+/// Checks that no list of a replan has more entries than a plan can have, before their entries are compared.
+fn bounded(check: &mut Check<'_>, fields: &Map<String, Value>, changes: &Map<String, Value>) -> bool {
+    let root = Path::ROOT;
+    let path = root.field("suggested_changes");
+    let lists = changes.iter().map(|(name, found)| (path.field(name), found));
+    let mut is_bounded = true;
+    for (path, found) in lists.chain(fields.get("preserve_nodes").map(|found| (root.field("preserve_nodes"), found))) {
+        let count = found.as_array().map_or(0, Vec::len);
+        if count > MAX_EDGES {
+            check.rule(&path, || format!("has {count} entries, and at most {MAX_EDGES} are allowed; use fewer"));
+            is_bounded = false;
+        }
+    }
+    is_bounded
 }
 
 fn missing_or_removed(check: &mut Check<'_>, path: &Path<'_>, plan: &Map<String, Value>, id: &str, removed: &[&str]) {

@@ -1,6 +1,7 @@
 //! Checks references: that they can be read, that their nodes exist and run before, and that secrets stay with their hosts.
 
 use super::check::Check;
+use crate::limits::MAX_CONDITION_BYTES;
 use crate::path::{Path, shown};
 use crate::reference::{Piece, Reference, Target, as_condition, only, pieces};
 use crate::report::Group;
@@ -65,6 +66,12 @@ fn text(check: &mut Check<'_>, path: &Path<'_>, role: References, text: &str, pl
 
 /// Checks a condition with references as operands.
 fn condition(check: &mut Check<'_>, path: &Path<'_>, text: &str) {
+    if text.len() > MAX_CONDITION_BYTES {
+        check.rule(path, || {
+            format!("has {} bytes, and at most {MAX_CONDITION_BYTES} are allowed; let a node decide", text.len())
+        });
+        return;
+    }
     if pieces(text).any(|piece| matches!(piece, Piece::Text(text) if text.contains(['{', '}']))) {
         check.rule(path, || "has a brace outside of a reference; write an operand as `${node.output.name}`".to_owned());
         return;
