@@ -424,7 +424,7 @@ fn hostile_payloads_of_a_mebibyte_are_judged_in_linear_time() {
         plan(&nodes[..9_000], &edges[..8_999]),
         replan("update_edges", edges.clone().into()),
         replan("remove_edges", edges.clone().into()),
-        replan("remove_nodes", ids.clone().into()),
+        replan("remove_nodes", ids.into()),
         replan("add_nodes", vec![json!({}); 200_000].into()),
         node("CONDITION", json!({"expression": condition})),
         node("LLM", json!({"prompt": "${".repeat(400_000)})),
