@@ -12,6 +12,9 @@ use tokio::time::timeout;
 const PERMIT_WAIT: Duration = Duration::from_millis(50);
 /// Shortest redelivery delay of a job that finds no place.
 const MIN_DELAY: Duration = Duration::from_secs(1);
+/// The same while turns of the model end quickly. A pause of the store stops all turns for a moment, and a place is free
+/// soon after it.
+const MIN_DELAY_MOVING: Duration = Duration::from_millis(100);
 /// Longest redelivery delay, so that a model that has recovered is used again soon.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Minimum distance between the redeliveries of one model's jobs. The queue delivers redeliveries before new messages,
@@ -55,7 +58,7 @@ impl ModelBulkhead {
             Err(_) => None,
         };
         let permit = |place| Permit { bulkhead: Arc::clone(self), model: model.to_owned(), _place: place };
-        place.map(permit).ok_or_else(|| self.with_places(model, |places| places.delay(Instant::now())))
+        place.map(permit).ok_or_else(|| self.with_places(model, |places| places.delay(Instant::now(), moves)))
     }
 
     fn with_places<T>(&self, model: &str, look: impl FnOnce(&mut Places) -> T) -> T {
@@ -73,9 +76,9 @@ impl ModelBulkhead {
 }
 
 impl Places {
-    /// The delay of one more job that found no place.
-    fn delay(&mut self, now: Instant) -> Duration {
-        let soonest = now + MIN_DELAY;
+    /// The delay of one more job that found no place. `moves`: turns of the model end quickly.
+    fn delay(&mut self, now: Instant, moves: bool) -> Duration {
+        let soonest = now + if moves { MIN_DELAY_MOVING } else { MIN_DELAY };
         let back = self.last_back.map_or(soonest, |last| soonest.max(last + DELAY_STEP)).min(now + MAX_DELAY);
         self.last_back = Some(back);
         back - now
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn the_more_jobs_wait_for_a_model_the_later_each_comes_back() {
         let (bulkhead, now) = (ModelBulkhead::new(2), Instant::now());
-        let refused = |at| bulkhead.with_places("slow", |places| places.delay(at));
+        let refused = |at| bulkhead.with_places("slow", |places| places.delay(at, false));
         assert_eq!(refused(now), MIN_DELAY);
         let delays: Vec<Duration> = (0..10_000).map(|_| refused(now)).collect();
         assert_eq!(delays[9_999], MIN_DELAY + DELAY_STEP * 10_000);
@@ -148,5 +151,14 @@ mod tests {
         assert_eq!(refused(now + Duration::from_secs(600)), MIN_DELAY, "the jobs that waited have been taken");
         let worst = (0..100_000).map(|_| refused(now)).max();
         assert_eq!(worst, Some(MAX_DELAY));
+    }
+
+    #[test]
+    fn a_job_comes_back_soon_to_a_model_whose_turns_end_quickly() {
+        let (bulkhead, now) = (ModelBulkhead::new(2), Instant::now());
+        let refused = |moves| bulkhead.with_places("quick", |places| places.delay(now, moves));
+        assert_eq!(refused(true), MIN_DELAY_MOVING);
+        assert_eq!(refused(true), MIN_DELAY_MOVING + DELAY_STEP, "one after the other");
+        assert_eq!(refused(false), MIN_DELAY);
     }
 }
