@@ -21,7 +21,7 @@ Examples:
   turnwheel decisions validate decision.json
   echo '{\"action_type\": \"continue\", \"thought\": \"x\"}' | turnwheel decisions validate -
   turnwheel decisions validate payload.json --type respond     a payload without `action_type`
-  turnwheel decisions validate modify.json --world world.json  with the plans and sub-agents of a session
+  turnwheel decisions validate modify.json --world world.json  with a session's plans
   turnwheel decisions validate decision.json --json            the verdict as JSON
 
 The file has a payload, or `{\"decision_type\": …, \"payload\": {…}}`, as JSON. The limits are those of the settings \
