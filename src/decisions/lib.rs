@@ -7,7 +7,7 @@
 //! - From the model to a verdict: [`answer`] reads the model's answer, [`order`] sorts its decisions, and [`judge`] judges
 //!   one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`], and
 //!   [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
-//! - Plans: [`reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
+//! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
 //!   [`hosts`] has the rules for hosts. `python` looks at scripts.
 //! - `path` is the place of a value in a payload.
 
