@@ -117,7 +117,7 @@ impl Worker {
     /// continue.
     pub async fn run(self, settings: &Settings, stop: CancellationToken) {
         let Self { shared, tasks } = self;
-        let permits = Arc::new(Semaphore::new(settings.worker.concurrency));
+        let permits = Arc::new(Semaphore::new(ModelBulkhead::places(settings.worker.concurrency)));
         info!(owner = shared.owner, concurrency = settings.worker.concurrency, "worker started");
         let renewals = Tasks::new();
         // A panic ends the worker: without renewals every lease would expire.

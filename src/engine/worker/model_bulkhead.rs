@@ -32,17 +32,22 @@ struct Places {
 
 /// The places of all models.
 pub(super) struct ModelBulkhead {
-    /// Maximum number of lanes of one model.
+    /// Maximum number of lanes of one model: the setting `worker.concurrency`.
     limit: usize,
     by_model: Mutex<HashMap<String, Places>>,
 }
 
 impl ModelBulkhead {
-    /// Limits each model so that one eighth of the worker's places, and at least one, stays free for other models. A
-    /// worker with a single place reserves none.
+    /// Limits each model to `concurrency` places.
     pub(super) fn new(concurrency: usize) -> Arc<Self> {
-        let reserve = if concurrency < 2 { 0 } else { (concurrency / 8).max(1) };
-        Arc::new(Self { limit: concurrency - reserve, by_model: Mutex::default() })
+        Arc::new(Self { limit: concurrency, by_model: Mutex::default() })
+    }
+
+    /// All places of a worker: one eighth more than one model may occupy, and at least one more. The places are added to
+    /// the setting and not taken from it, so that a worker with a single model has no job without a place. A worker of
+    /// one place runs one turn at a time.
+    pub(super) fn places(concurrency: usize) -> usize {
+        if concurrency < 2 { concurrency } else { concurrency.saturating_add((concurrency / 8).max(1)) }
     }
 
     /// Takes a place for a lane whose agent uses `model`. If the model has no free place, returns the delay after which
@@ -110,25 +115,27 @@ mod tests {
     async fn one_model_never_has_all_places() {
         let bulkhead = ModelBulkhead::new(8);
         let mut slow = Vec::new();
-        for _ in 0..7 {
+        for _ in 0..8 {
             slow.push(place(&bulkhead, "slow").await);
         }
+        assert!(slow.len() < ModelBulkhead::places(8));
         assert!(bulkhead.acquire("slow").await.is_err(), "even while no other model is in use");
         place(&bulkhead, "quick").await;
-        slow.truncate(6);
+        slow.truncate(7);
         place(&bulkhead, "slow").await;
     }
 
     #[tokio::test]
     async fn a_worker_with_one_place_gives_it_to_any_model() {
         let bulkhead = ModelBulkhead::new(1);
+        assert_eq!([0, 1, 2, 7, 16, 256].map(ModelBulkhead::places), [0, 1, 3, 8, 18, 288]);
         drop(place(&bulkhead, "a").await);
         place(&bulkhead, "b").await;
     }
 
     #[tokio::test]
     async fn a_job_waits_a_moment_for_a_model_whose_turns_end_quickly() {
-        let bulkhead = ModelBulkhead::new(3);
+        let bulkhead = ModelBulkhead::new(2);
         let (first, _second) = (place(&bulkhead, "quick").await, place(&bulkhead, "quick").await);
         drop(first);
         let third = place(&bulkhead, "quick").await;
