@@ -1,5 +1,9 @@
 //! A client of the gateway's HTTP API.
 
+mod events;
+
+pub use events::{Events, Followed};
+
 use crate::failure::Failure;
 use base::http_client;
 use commands::agents::AgentSummary;
@@ -22,17 +26,14 @@ use definitions::knowledge::source::{Origin, SourceEntry};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::knowledge::Hit;
 use engine::knowledge::sync::Changes;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sse_stream::SseStream;
 use std::time::Duration;
-use storage::queue::StreamEvent;
 use storage::store::Process;
 use storage::store::records::SessionQuery;
-use types::event::EventType;
 use types::job::Command;
 use types::run::RunQuery;
 use types::turn::TurnRecord;
@@ -57,18 +58,6 @@ pub struct GatewayClient {
     /// Whether this process serves the gateway itself.
     is_own: bool,
 }
-
-/// A stream of events to follow.
-#[derive(Clone, Debug)]
-pub enum Followed {
-    /// All events of a session.
-    Session(String),
-    /// The events of a run, until it ends.
-    Run(String),
-}
-
-/// A stream of events. An error is the reason why the stream broke off.
-pub type Events = BoxStream<'static, Result<StreamEvent, String>>;
 
 impl GatewayClient {
     /// A client for the gateway at `base`, such as `http://127.0.0.1:8080`.
@@ -309,24 +298,6 @@ impl GatewayClient {
         self.call(self.api(Method::POST, &["runs", run_id, verb]).json(body)).await
     }
 
-    /// Opens the events of a session or run after `last_id`, or from now on.
-    pub async fn events(&self, followed: &Followed, last_id: Option<u64>) -> anyhow::Result<Events> {
-        let path = match followed {
-            Followed::Session(session_id) => ["sessions", session_id, "events"],
-            Followed::Run(run_id) => ["runs", run_id, "events"],
-        };
-        let mut request = self.api(Method::GET, &path);
-        if let Some(id) = last_id {
-            request = request.header("last-event-id", id.to_string());
-        }
-        let response = self.accepted(request.send().await).await?;
-        let events = SseStream::from_bytes_stream(response.bytes_stream()).filter_map(async |sse| match sse {
-            Ok(sse) => event(&sse).map(Ok),
-            Err(error) => Some(Err(reason(&error))),
-        });
-        Ok(events.boxed())
-    }
-
     fn api(&self, method: Method, path: &[&str]) -> RequestBuilder {
         self.request(method, &[&["api", "v1"], path].concat())
     }
@@ -416,15 +387,6 @@ fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// Decodes a server-sent event; `None` if it has no id or an unknown type, for example of a later version.
-fn event(sse: &sse_stream::Sse) -> Option<StreamEvent> {
-    Some(StreamEvent {
-        seq: sse.id.as_deref()?.parse().ok()?,
-        event_type: EventType::from_token(sse.event.as_deref()?)?,
-        payload: sse.data.clone()?.into(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,13 +404,5 @@ mod tests {
         for bad in ["", "127.0.0.1:8080", "localhost:8080", "nats://127.0.0.1"] {
             assert!(GatewayClient::new(bad, None).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn frames_without_id_or_of_other_types_are_passed_over() {
-        let frame = sse_stream::Sse::default().id("7").event("reply").data("{}");
-        assert_eq!(event(&frame).unwrap().seq, 7);
-        assert!(event(&sse_stream::Sse::default().event("reply").data("{}")).is_none());
-        assert!(event(&sse_stream::Sse::default().id("7").event("other").data("{}")).is_none());
     }
 }

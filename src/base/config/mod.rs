@@ -13,6 +13,7 @@ mod check;
 pub mod environment;
 pub mod load;
 pub mod mask;
+mod model;
 pub mod nats;
 pub mod nearest;
 pub mod schema;
@@ -21,10 +22,10 @@ pub mod show;
 
 pub use environment::Environment;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
+pub use model::{Model, Provider};
 pub use secrets::{SecretError, SecretValues};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -149,7 +150,7 @@ pub struct Mongodb {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// The most turns in flight in one process; 256 unless given.
+    /// The most turns of one model in flight in one process; 256 unless given. One eighth more is kept for other models.
     pub concurrency: usize,
     /// How long a lease and an unacknowledged message last without renewal; 6 s unless given.
     pub ack_wait: Text,
@@ -219,61 +220,6 @@ pub struct Secrets {
 pub struct Http {
     /// Private hosts and CIDR ranges that skills and tools may call; `*` for all.
     pub allow_private: Vec<String>,
-}
-
-/// The kind of server behind a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// A server with an OpenAI-compatible API.
-    Openai,
-    /// The offline model: rules in the agent file decide.
-    Offline,
-}
-
-/// One model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    /// The kind of server.
-    pub provider: Provider,
-    /// Base URL, such as `https://api.example.com/v1`. Required for `openai`.
-    #[serde(default)]
-    pub base_url: String,
-    /// Name of the environment variable that has the API key.
-    #[serde(default)]
-    pub api_key_env: Option<String>,
-    /// The model's name at its server. Required for `openai`.
-    #[serde(default)]
-    pub model: String,
-    /// Timeout of one attempt; for a streamed answer, the time to its first chunk. 60 s unless given.
-    #[serde(default = "default_model_timeout")]
-    pub timeout: Text,
-    /// Timeout between two chunks of a streamed answer, if shorter than `timeout`; 20 s unless given.
-    #[serde(default = "default_idle_timeout")]
-    pub idle_timeout: Text,
-    /// Retries after the first attempt; 3 unless given.
-    #[serde(default = "default_max_retries")]
-    pub max_retries: u32,
-    /// Sampling temperature. Not sent unless given.
-    #[serde(default)]
-    pub temperature: Option<f64>,
-    /// Limit on the tokens of an answer. Not sent unless given.
-    #[serde(default)]
-    pub max_tokens: Option<u32>,
-    /// Limit on the tokens of an answer, for servers that do not support `max_tokens`. Not sent unless given.
-    #[serde(default)]
-    pub max_completion_tokens: Option<u32>,
-    /// Additional fields of each request. They override the engine's own fields.
-    #[serde(default)]
-    pub extra: Map<String, Value>,
-    /// Header that carries the API key as it is. Unless given: `api-key` if `base_url` has an `api-version` (as for
-    /// Azure OpenAI), otherwise `Authorization` with `Bearer`.
-    #[serde(default)]
-    pub api_key_header: Option<String>,
-    /// True if the model accepts images. The images of a user's message are then sent to it. False unless given.
-    #[serde(default)]
-    pub vision: bool,
 }
 
 /// How long data is kept.
@@ -380,16 +326,6 @@ impl Default for Telemetry {
     fn default() -> Self {
         Self { otlp_endpoint: None, service_name: "turnwheel".into(), sample_ratio: 1.0 }
     }
-}
-
-fn default_model_timeout() -> Text {
-    Text(std::time::Duration::from_secs(60))
-}
-fn default_idle_timeout() -> Text {
-    Text(std::time::Duration::from_secs(20))
-}
-fn default_max_retries() -> u32 {
-    3
 }
 
 impl Default for Settings {

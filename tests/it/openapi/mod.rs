@@ -2,6 +2,7 @@
 //! responses match their schemas. [`document`] reads the document itself.
 
 mod document;
+mod requests;
 
 use crate::gateway::Gateway;
 use crate::run_streams::{RunEvents, writer};
@@ -9,6 +10,7 @@ use crate::scenarios::{acts, answer, engine, sales_with};
 use crate::support::backend::embedded;
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
+use requests::{DescribedRequest, requests};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -173,212 +175,6 @@ async fn every_route_is_described_and_every_description_is_routed() {
             }
         }
     }
-}
-
-/// A request, and the path that describes it.
-struct DescribedRequest {
-    method: Method,
-    described: &'static str,
-    path: &'static str,
-    body: Option<Value>,
-    status: u16,
-}
-
-fn asked(
-    method: Method,
-    described: &'static str,
-    path: &'static str,
-    body: Option<Value>,
-    status: u16,
-) -> DescribedRequest {
-    DescribedRequest { method, described, path, body, status }
-}
-
-fn requests() -> Vec<DescribedRequest> {
-    let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
-    let session = "/api/v1/sessions/{session_id}";
-    let turn = "/api/v1/sessions/{session_id}/turns/{turn_id}";
-    let message = |text: &str| {
-        Some(
-            json!({"session_id": "s2", "agent_id": "sales", "text": text, "job_id": "m-1", "user_id": "u1", "channel": "web",
-                    "sent_at": "2026-01-02T03:04:05Z", "metadata": {"k": 1},
-                    "attachments": [{"type": "image", "url": "https://example.com/a.png", "size": 1}]}),
-        )
-    };
-    let words = Some(json!({"text": "我来处理", "by": "李雷"}));
-    let agent = "/api/v1/agents/{agent_id}";
-    let (source, search) = ("/api/v1/knowledge/{agent_id}/{source}", "/api/v1/knowledge/search");
-    let document = |id: &str| {
-        Some(
-            json!({"id": id, "name": "二号", "sop": "问候", "rules": [{"when": {"always": true}, "decide": {"next_status": "typing", "response": "好"}}]}),
-        )
-    };
-    vec![
-        asked(get.clone(), "/healthz", "/healthz", None, 200),
-        asked(get.clone(), "/readyz", "/readyz", None, 200),
-        asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?status=ready&limit=5", None, 200),
-        asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?limit=0", None, 400),
-        asked(get.clone(), session, "/api/v1/sessions/s1", None, 200),
-        asked(get.clone(), session, "/api/v1/sessions/nobody", None, 404),
-        asked(get.clone(), session, "/api/v1/sessions/a.b", None, 400),
-        asked(get.clone(), "/api/v1/sessions/{session_id}/turns", "/api/v1/sessions/s1/turns", None, 200),
-        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-1", None, 200),
-        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-2", None, 200),
-        asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-9", None, 404),
-        asked(get.clone(), "/api/v1/sessions/{session_id}/events", "/api/v1/sessions/nobody/events", None, 404),
-        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", message("你好"), 202),
-        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", Some(json!({"session_id": 7})), 400),
-        asked(post.clone(), "/api/v1/messages", "/api/v1/messages", None, 415),
-        asked(post.clone(), "/api/v1/sessions/{session_id}/reply", "/api/v1/sessions/s1/reply", words, 409),
-        asked(
-            post.clone(),
-            "/api/v1/sessions/{session_id}/reply",
-            "/api/v1/sessions/s1/reply",
-            Some(json!({"text": " "})),
-            400,
-        ),
-        asked(
-            post.clone(),
-            "/api/v1/sessions/{session_id}/cancel",
-            "/api/v1/sessions/s1/cancel",
-            Some(Value::Null),
-            202,
-        ),
-        asked(
-            post.clone(),
-            "/api/v1/sessions/{session_id}/release",
-            "/api/v1/sessions/s1/release",
-            Some(json!({"by": "li"})),
-            202,
-        ),
-        asked(post.clone(), "/api/v1/sessions/{session_id}/close", "/api/v1/sessions/s1/close", None, 202),
-        asked(
-            post.clone(),
-            "/api/v1/sessions/{session_id}/timers/cancel",
-            "/api/v1/sessions/s1/timers/cancel",
-            Some(json!({"name": "follow_up"})),
-            202,
-        ),
-        asked(get.clone(), "/api/v1/timers", "/api/v1/timers", None, 200),
-        asked(get.clone(), "/api/v1/timers", "/api/v1/timers?session_id=nobody", None, 404),
-        asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
-        asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
-        asked(post, "/api/v1/dead/{which}/replay", "/api/v1/dead/7/replay", None, 404),
-        asked(get.clone(), "/api/v1/doctor", "/api/v1/doctor", None, 200),
-        asked(get.clone(), "/api/v1/processes", "/api/v1/processes", None, 200),
-        asked(get.clone(), "/api/v1/agents", "/api/v1/agents", None, 200),
-        asked(get.clone(), agent, "/api/v1/agents/sales", None, 200),
-        asked(put.clone(), agent, "/api/v1/agents/second", document("second"), 200),
-        asked(put.clone(), agent, "/api/v1/agents/second", document("third"), 400),
-        asked(
-            put.clone(),
-            agent,
-            "/api/v1/agents/odd",
-            Some(json!({"id": "odd", "sop": "问候", "greating": "您好"})),
-            200,
-        ),
-        asked(
-            put.clone(),
-            source,
-            "/api/v1/knowledge/sales/kb%2Fa.md",
-            Some(json!({"text": "# 退货\n七天内可退。"})),
-            200,
-        ),
-        asked(put.clone(), source, "/api/v1/knowledge/sales/kb%2Fa.md", Some(json!({"text": " "})), 400),
-        asked(put.clone(), source, "/api/v1/knowledge/sales/b?refresh=false", Some(json!({"text": "保修两年。"})), 200),
-        asked(put, source, "/api/v1/knowledge/sales/b?refresh=later", Some(json!({"text": "保修两年。"})), 400),
-        asked(Method::DELETE, source, "/api/v1/knowledge/sales/b?refresh=false", None, 200),
-        asked(get.clone(), "/api/v1/knowledge", "/api/v1/knowledge?agent_id=sales", None, 200),
-        asked(get.clone(), "/api/v1/knowledge", "/api/v1/knowledge?agent_id=nobody", None, 404),
-        asked(get.clone(), search, "/api/v1/knowledge/search?agent_id=sales&query=%E9%80%80%E8%B4%A7", None, 200),
-        asked(get.clone(), search, "/api/v1/knowledge/search?agent_id=sales", None, 400),
-        asked(Method::DELETE, source, "/api/v1/knowledge/sales/kb%2Fa.md", None, 200),
-        asked(Method::DELETE, source, "/api/v1/knowledge/sales/kb%2Fa.md", None, 404),
-        asked(get, "/api/v1/models", "/api/v1/models", None, 200),
-    ]
-    .into_iter()
-    .chain(requests_about_workflows())
-    .chain(requests_about_decisions())
-    .collect()
-}
-
-/// Requests about decisions, which nothing carries out.
-fn requests_about_decisions() -> Vec<DescribedRequest> {
-    let (validate, one) = ("/api/v1/decisions/validate", "/api/v1/decisions/schema/{action_type}");
-    let decision = |fields: Value| {
-        let mut body =
-            json!({"decision_type": "continue", "payload": {"action_type": "continue", "thought": "x", "progress": 2}});
-        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        Some(body)
-    };
-    let workflow = json!({"workflow_id": "w", "status": "COMPLETED", "definition": {"nodes": [], "edges": []}});
-    let world = json!({"workflows": [workflow], "current": "w", "subagents": [{"type": "a", "timeout": "2m"}]});
-    let ask = |fields: Value, status: u16| asked(Method::POST, validate, validate, decision(fields), status);
-    vec![
-        ask(json!({}), 200),
-        ask(json!({"session_id": "s1", "agent_id": "sales"}), 200),
-        ask(json!({"world": world}), 200),
-        ask(json!({"decision_type": "fly"}), 400),
-        ask(json!({"payload": []}), 400),
-        ask(json!({"world": {"workflow": []}}), 400),
-        ask(json!({"world": {"current": "w"}}), 400),
-        ask(json!({"session_id": "a.b"}), 400),
-        ask(json!({"session_id": "nobody"}), 404),
-        ask(json!({"agent_id": "nobody"}), 404),
-        asked(Method::GET, "/api/v1/decisions/schema", "/api/v1/decisions/schema", None, 200),
-        asked(Method::GET, one, "/api/v1/decisions/schema/respond", None, 200),
-        asked(Method::GET, one, "/api/v1/decisions/schema/fly", None, 404),
-    ]
-}
-
-/// Requests about `r1`, a run that has ended, and `s1`, the session that started it.
-fn requests_about_workflows() -> Vec<DescribedRequest> {
-    let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
-    let (workflow, run) = ("/api/v1/workflows/{workflow_id}", "/api/v1/runs/{run_id}");
-    let about = |method: &Method, described: &'static str, path: &'static str, body: Option<Value>, status: u16| {
-        asked(method.clone(), described, path, body, status)
-    };
-    let document =
-        |id: &str| Some(json!({"id": id, "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]}));
-    let query = Some(json!({"query": "q"}));
-    vec![
-        about(&get, "/api/v1/workflows", "/api/v1/workflows", None, 200),
-        about(&get, workflow, "/api/v1/workflows/smart_router", None, 200),
-        about(&get, workflow, "/api/v1/workflows/nowhere", None, 404),
-        about(&put, workflow, "/api/v1/workflows/mine", document("mine"), 200),
-        about(&put, workflow, "/api/v1/workflows/mine", document("other"), 400),
-        about(&put, workflow, "/api/v1/workflows/mine", Some(json!({"id": "mine"})), 422),
-        about(
-            &get,
-            "/api/v1/workflows/{workflow_id}/structure",
-            "/api/v1/workflows/research_workflow/structure",
-            None,
-            200,
-        ),
-        about(&get, "/api/workflows/{workflow_id}/structure", "/api/workflows/research_workflow/structure", None, 200),
-        about(&get, "/workflows/{workflow_id}/structure", "/workflows/nowhere/structure", None, 404),
-        about(&get, "/api/v1/workflows/{workflow_id}/run", "/api/v1/workflows/mine/run", None, 400),
-        about(&get, "/api/workflows/{workflow_id}/run", "/api/workflows/nowhere/run?query=q", None, 404),
-        about(&get, "/workflows/{workflow_id}/run", "/workflows/nowhere/run?query=q", None, 404),
-        about(&post, "/api/v1/workflows/{workflow_id}/run", "/api/v1/workflows/nowhere/run", query.clone(), 404),
-        about(&post, "/api/workflows/{workflow_id}/run", "/api/workflows/nowhere/run", query.clone(), 404),
-        about(&post, "/workflows/{workflow_id}/run", "/workflows/mine/run", Some(json!({})), 400),
-        about(&post, "/api/v1/workflows/{workflow_id}/runs", "/api/v1/workflows/mine/runs", query, 202),
-        about(&get, "/api/v1/runs", "/api/v1/runs?limit=5", None, 200),
-        about(&get, "/api/v1/runs", "/api/v1/runs?status=asleep", None, 400),
-        about(&get, run, "/api/v1/runs/r1", None, 200),
-        about(&get, run, "/api/v1/runs/nowhere", None, 404),
-        about(&get, "/api/v1/runs/{run_id}/events", "/api/v1/runs/nowhere/events", None, 404),
-        about(&post, "/api/v1/runs/{run_id}/cancel", "/api/v1/runs/nowhere/cancel", None, 404),
-        about(&post, "/api/v1/runs/{run_id}/resume", "/api/v1/runs/r1/resume", None, 409),
-        about(
-            &post,
-            "/api/v1/runs/{run_id}/restart",
-            "/api/v1/runs/r1/restart",
-            Some(json!({"from_stage": "general"})),
-            202,
-        ),
-    ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
