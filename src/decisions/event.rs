@@ -7,7 +7,7 @@ use crate::node_type::NodeType;
 use crate::validate::bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use types::timestamp::Timestamp;
 
 /// The version of the events and payloads.
@@ -120,6 +120,13 @@ impl EventBody {
     }
 }
 
+impl DecisionEvent {
+    /// The event as JSON. `mask` removes secrets from a text.
+    pub fn masked(&self, mask: &dyn Fn(&str) -> String) -> Value {
+        value_masked(&json!(self), mask)
+    }
+}
+
 /// A payload without secrets and values of `env`, wherever they stand.
 pub fn masked(payload: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
     let env = env_values(payload);
@@ -158,7 +165,6 @@ fn value_masked(value: &Value, mask: &dyn Fn(&str) -> String) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn made(payload: Value) -> Value {
         let decision = Decision::new(DecisionType::CreateWorkflowPlan, serde_json::from_value(payload).unwrap());

@@ -117,6 +117,11 @@ impl HttpCaller {
         Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
     }
 
+    /// Replaces the values of secrets in a text by asterisks.
+    pub(crate) fn mask(&self, text: &str) -> String {
+        (self.secrets.mask)(text)
+    }
+
     async fn perform(
         &self,
         call: &HttpCall,

@@ -23,8 +23,8 @@ pub(super) struct RunContext<'w> {
     pub(super) published: PublishedEvents,
     /// For a run within a turn: publishes the output as chunks to the user.
     pub(super) chunks: Option<OutputChunks>,
-    /// The longest execution time, if it is shorter than that of the workflow.
-    pub(super) limit: Option<Duration>,
+    /// The longest execution time of a sub-agent's task.
+    pub(super) subagent_timeout: Option<Duration>,
     /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
@@ -57,9 +57,11 @@ pub(super) async fn execute_workflow(
     context: RunContext<'_>,
 ) -> Result<RunEnd, RunInterruption> {
     let LoadedRun { start_record, resolved } = loaded;
-    let RunContext { run_id, journal, models, guard, published, chunks, limit, elapsed, asking } = context;
+    let RunContext { run_id, journal, models, guard, published, chunks, subagent_timeout, elapsed, asking } = context;
     let mut limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
-    limits.timeout = limit.map_or(limits.timeout, |limit| limit.min(limits.timeout));
+    if let Some(timeout) = subagent_timeout {
+        limits = limits.of_subagent(timeout);
+    }
     let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), published, chunks));
     let run_services = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };

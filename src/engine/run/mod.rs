@@ -37,7 +37,7 @@ pub use start_record::StartRecord;
 
 pub(crate) use conversation::is_result_job;
 pub(crate) use ending::{FLOW_LEFT, FLOW_UNANSWERED};
-pub(crate) use nested_run::{NestedRun, NestedRunEnd, SuspendedRun, abandon_run, end_runs_of_turn};
+pub(crate) use nested_run::{NestedRun, NestedRunEnd, Subagent, SuspendedRun, abandon_run, end_runs_of_turn};
 pub use step_reuse::check_stage;
 
 use crate::budget::TokenMeter;
@@ -264,7 +264,7 @@ impl<'a> RunTurn<'a> {
                 guard: &self.guard,
                 published,
                 chunks: None,
-                limit: None,
+                subagent_timeout: None,
                 asking: Arc::new(Asking::without_user()),
             },
         );

@@ -53,10 +53,19 @@ pub(crate) struct NestedRun<'t> {
     pub(crate) reply_stream: Option<Arc<ReplyStream>>,
     /// The questions that the run puts to the user.
     pub(crate) asking: Arc<Asking>,
-    /// The longest execution time, if it is shorter than that of the workflow.
-    pub(crate) limit: Option<Duration>,
+    /// The sub-agent whose task the run is.
+    pub(crate) subagent: Option<Subagent<'t>>,
     /// State from before the run waited for the answer that it now continues with.
     pub(crate) before: SuspendedRun,
+}
+
+/// The sub-agent whose task a run is.
+#[derive(Clone, Copy)]
+pub(crate) struct Subagent<'t> {
+    /// The type of the sub-agent, for messages.
+    pub(crate) kind: &'t str,
+    /// The longest execution time, unless that of the workflow is shorter.
+    pub(crate) timeout: Duration,
 }
 
 /// State of a waiting run that it needs to continue.
@@ -157,7 +166,10 @@ impl NestedRun<'_> {
                 (completed(record, &output, usage, now), NestedRunEnd::Said(output))
             }
             Some(failure) => {
-                let problem = format!("flow `{}`: {failure}", self.workflow_id);
+                let problem = match self.subagent {
+                    Some(Subagent { kind, .. }) => format!("sub-agent `{kind}`: {failure}"),
+                    None => format!("flow `{}`: {failure}", self.workflow_id),
+                };
                 (failed(record, failure, usage, now), NestedRunEnd::Failed(problem))
             }
         };
@@ -183,7 +195,7 @@ impl NestedRun<'_> {
             guard: self.guard,
             published,
             chunks,
-            limit: self.limit,
+            subagent_timeout: self.subagent.map(|subagent| subagent.timeout),
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
         };

@@ -163,28 +163,41 @@ impl Turn<'_> {
         }
     }
 
-    /// Runs the workflow that a FLOW action names, within the turn.
-    async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
-        let reply_stream = self.open_reply_stream(&call.prefix).await?;
-        let nested = NestedRun {
+    /// A run of a workflow in this turn, which starts now, cannot ask the user and has no output for the user.
+    pub(super) fn nested_run<'t>(&'t self, prefix: String, workflow_id: &'t str, query: &'t str) -> NestedRun<'t> {
+        NestedRun {
             session_id: &self.session.session_id,
-            turn_id: &call.turn_id,
+            turn_id: self.turn_id(),
             channel: &self.session.channel,
             user_id: &self.session.user_id,
             epoch: self.session.epoch,
             resumed: self.resumed,
             guard: &self.guard,
             models: self.models.clone(),
+            journal: self.journal.clone(),
+            reply_stream: None,
+            prefix,
+            workflow_id,
+            query,
+            run_started_at: self.started_at(),
+            turn_started_at: self.started_at(),
+            asking: Arc::new(Asking::without_user()),
+            subagent: None,
+            before: SuspendedRun::default(),
+        }
+    }
+
+    /// Runs the workflow that a FLOW action names, within the turn.
+    async fn workflow(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
+        let reply_stream = self.open_reply_stream(&call.prefix).await?;
+        let nested = NestedRun {
+            turn_id: &call.turn_id,
             journal: call.journal.clone(),
             reply_stream: Some(reply_stream),
-            prefix: call.prefix.clone(),
-            workflow_id: &call.action.target,
-            query: &call.input,
             run_started_at: call.began_at,
-            turn_started_at: self.started_at(),
             asking: Arc::clone(&call.asking),
-            limit: None,
             before: call.before.clone(),
+            ..self.nested_run(call.prefix.clone(), &call.action.target, &call.input)
         };
         let run_id = nested.run_id();
         match nested.run(self.services).boxed().await? {

@@ -6,6 +6,8 @@ mod tasks;
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel};
+use engine::action::http::{HttpCaller, SecretFill};
+use engine::execution::Services;
 use futures::{StreamExt, future};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -25,6 +27,7 @@ on_both_backends!(
     a_sub_agent_works_before_the_reply,
     a_reply_that_was_written_before_a_result_is_superseded,
     a_sub_agent_that_fails_or_takes_too_long_is_told_to_the_model,
+    secrets_are_masked_in_the_events_of_decisions,
     a_coordinator_hands_off_like_any_agent,
     plans_are_refused_with_the_types_that_work,
 );
@@ -47,7 +50,7 @@ fn spawn(query: &str) -> Value {
     decision("spawn_subagent", json!({"subagent_type": "researcher", "task_payload": {"query": query}}))
 }
 
-/// Answers a coordinator's questions in order, and repeats the last answer. Other agents echo.
+/// Returns the answers to a coordinator's questions in order, and repeats the last one. Other agents echo.
 fn script(answers: Vec<Value>) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
     let place = AtomicUsize::new(0);
     move |asked| {
@@ -234,6 +237,24 @@ async fn a_sub_agent_that_fails_or_takes_too_long_is_told_to_the_model(backend: 
     assert_eq!(turn.outcome, Outcome::Answered);
     let second = &prompts(&engine)[1];
     assert!(second.contains("\"ok\":false"), "{second}");
+    let problem = "sub-agent `researcher`: the task took longer than 200ms; give a longer `timeout`";
+    assert!(second.contains(problem) && !second.contains("limits.timeout"), "{second}");
+}
+
+async fn secrets_are_masked_in_the_events_of_decisions(backend: Backend) {
+    let unknown = decision("respond", json!({"response": "x", "intent": "s3cret", "confidence": 0.9}));
+    let answers = vec![answer(&[unknown]), answer(&[respond("口令是 s3cret")])];
+    let engine = Engine::watching(backend, ScriptedModel::start(script(answers)).await).await;
+    engine.apply(coordinator()).await;
+    let mask = |text: &str| text.replace("s3cret", "***");
+    let secrets = SecretFill::new(Arc::new(|text: &str| Ok(text.to_owned())), Arc::new(mask));
+    engine.start_worker_with(Services { http: HttpCaller::new(secrets, &[]).unwrap(), ..engine.services() });
+    engine.say("s1", "m-1", "你好").await;
+    let events = decisions(&engine, "s1").await;
+    assert_eq!(events.len(), 4);
+    for event in events {
+        assert!(!event.to_string().contains("s3cret"), "{event}");
+    }
 }
 
 async fn a_coordinator_hands_off_like_any_agent(backend: Backend) {

@@ -147,9 +147,12 @@ impl Engine {
     }
 
     pub fn start_worker(&self) -> CancellationToken {
+        self.start_worker_with(self.services())
+    }
+
+    pub fn start_worker_with(&self, services: Services) -> CancellationToken {
         let stop = self.stop.child_token();
-        let (worker, settings, token) =
-            (Worker::new(self.services(), &self.settings), self.settings.clone(), stop.clone());
+        let (worker, settings, token) = (Worker::new(services, &self.settings), self.settings.clone(), stop.clone());
         background(async move { worker.run(&settings, token).await });
         stop
     }

@@ -2,11 +2,10 @@
 
 use super::Round;
 use crate::execution::{CancelReason, TurnError};
-use crate::run::{NestedRun, NestedRunEnd, SuspendedRun};
+use crate::run::{NestedRun, NestedRunEnd, Subagent};
 use crate::turn::interruption::Interruption;
 use crate::turn::iterate::{LoopControl, LoopEnd, LoopState, note_no_progress};
 use crate::turn::state::Turn;
-use crate::workflow::asking::Asking;
 use decisions::kind::DecisionType;
 use decisions::payload::{Payload, Respond, SpawnSubagent, Thought};
 use futures::FutureExt;
@@ -43,8 +42,14 @@ impl Turn<'_> {
                 state.results.push(Arc::new((DecisionType::SpawnSubagent.as_str().to_owned(), result)));
                 Ok(LoopControl::Continue)
             }
-            // The judge rejects the other types.
-            _ => Ok(LoopControl::Continue),
+            Payload::ErrorRecovery(_)
+            | Payload::ReplanWorkflow(_)
+            | Payload::ExecuteWorkflow(_)
+            | Payload::CreateWorkflowPlan(_)
+            | Payload::ModifyNode(_)
+            | Payload::CreateNode(_) => {
+                Err(TurnError::Failed("a decision that no turn carries out was not rejected".into()).into())
+            }
         }
     }
 
@@ -73,26 +78,8 @@ impl Turn<'_> {
         let wanted = spawn.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let limit = wanted.map_or(subagent.timeout(), |wanted| wanted.min(subagent.timeout()));
         let prefix = format!("{iteration}/{}", subagent.kind);
-        let nested = NestedRun {
-            session_id: &self.session.session_id,
-            turn_id: self.turn_id(),
-            channel: &self.session.channel,
-            user_id: &self.session.user_id,
-            epoch: self.session.epoch,
-            resumed: self.resumed,
-            guard: &self.guard,
-            models: self.models.clone(),
-            journal: self.journal.clone(),
-            reply_stream: None,
-            prefix,
-            workflow_id: &subagent.runnable,
-            query: &task.to_string(),
-            run_started_at: self.started_at(),
-            turn_started_at: self.started_at(),
-            asking: Arc::new(Asking::without_user()),
-            before: SuspendedRun::default(),
-            limit: Some(limit),
-        };
+        let (task, of_subagent) = (task.to_string(), Subagent { kind: &subagent.kind, timeout: limit });
+        let nested = NestedRun { subagent: Some(of_subagent), ..self.nested_run(prefix, &subagent.runnable, &task) };
         let end = nested.run(self.services).boxed().await?;
         self.add_action(&subagent.kind);
         Ok(match end {

@@ -9,6 +9,7 @@ use decisions::event::{DecisionEvent, EventBody, SCHEMA_VERSION};
 use decisions::judge::{Coordinator, Judged};
 use decisions::kind::{Decision, DecisionType};
 use decisions::payload::Payload;
+use decisions::world::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::convert::Infallible;
@@ -39,13 +40,17 @@ struct RecordedVerdict {
 
 impl Turn<'_> {
     /// Judges a decision as one step. The step is durable on return if the decision has an effect outside of the turn.
-    pub(super) async fn judge(&mut self, iteration: u32, decision: Decision) -> Result<Verdict, TurnError> {
+    pub(super) async fn judge(
+        &mut self,
+        iteration: u32,
+        world: &Snapshot,
+        decision: Decision,
+    ) -> Result<Verdict, TurnError> {
         let (kind, key, journal) = (decision.decision_type, format!("{iteration}/judge"), self.journal.clone());
         let label = Label { kind: "decision", target: kind.as_str() };
-        let (services, agent, input) = (self.services, &self.agent.config, decision.clone());
+        let input = decision.clone();
         let step = journal.step(&key, label, Durability::OnReturn, &input, |_| async move {
-            let world = services.decisions.world(Some(agent));
-            let verdict = match Coordinator::new(&world).judge(decision) {
+            let verdict = match Coordinator::new(world).judge(decision) {
                 Judged::Rejected { errors } => {
                     RecordedVerdict { errors, corrected: None, corrections: Vec::new(), warnings: Vec::new() }
                 }
@@ -74,12 +79,12 @@ impl Turn<'_> {
     pub(super) fn decision_made(&mut self, iteration: u32, round: &mut Round, decision: &Decision) -> String {
         let id = format!("{}/{}", self.turn_id(), round.taken);
         round.taken += 1;
-        let body = EventBody::made(decision, &format!("{iteration}/decide"), &str::to_owned);
+        let body = EventBody::made(decision, &format!("{iteration}/decide"), &|text| self.services.http.mask(text));
         self.tell(round, decision.decision_type, &id, body);
         id
     }
 
-    /// Queues an event of a decision. A thought has none.
+    /// Queues an event of a decision, with secrets masked. A thought has none.
     pub(super) fn tell(&mut self, round: &mut Round, kind: DecisionType, decision_id: &str, body: EventBody) {
         if kind == DecisionType::Continue {
             return;
@@ -94,6 +99,7 @@ impl Turn<'_> {
             at: self.services.clock.now(),
             body,
         };
+        let event = event.masked(&|text| self.services.http.mask(text));
         self.publish(EventType::Decision, &format!("decision/{}", round.events), &event);
         round.events += 1;
     }

@@ -1,5 +1,6 @@
-//! The decision loop of a coordinator agent. It asks for an answer with several decisions, and takes one at a time by
-//! priority: judges it, reports the verdict, carries it out, and asks again when none is left.
+//! The decision loop of a coordinator agent. The model returns several decisions, and the
+//! loop takes one at a time by priority: it judges the decision, reports the verdict and carries the decision out. After
+//! the last one it asks the model again.
 //!
 //! - `question` asks the model. `judge` records a verdict and publishes the decision's events. `available` names the
 //!   decisions that turns carry out.
@@ -21,13 +22,14 @@ use crate::execution::CancelReason;
 use decisions::event::{EventBody, Rejection};
 use decisions::kind::{Decision, DecisionType};
 use decisions::order;
+use decisions::world::Snapshot;
 use judge::Verdict;
 use std::collections::VecDeque;
 
 /// Rejections in a row after which the turn ends with an apology.
 const MAX_REJECTIONS: u32 = 3;
 
-/// What a turn begins with, if it is known before the first question.
+/// The first decision or answer of a turn, if it is known before the first question.
 pub(super) enum First {
     /// The decision of phase 1, or the action of a timer.
     Decision(ActionDecision),
@@ -46,11 +48,12 @@ impl First {
 }
 
 /// State of the loop between decisions.
-#[derive(Default)]
 struct Round {
+    /// The facts by which the decisions of this turn are judged.
+    world: Snapshot,
     /// Decisions of the last answer that wait, the next one first.
     queue: VecDeque<Decision>,
-    /// What is unusual about the last answer.
+    /// Warnings about the last answer.
     warnings: Vec<String>,
     /// Rejections in a row.
     rejections: u32,
@@ -66,14 +69,21 @@ struct Round {
     events: u32,
 }
 
+impl Round {
+    fn new(world: Snapshot) -> Self {
+        let (queue, warnings, errors, thoughts) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { world, queue, warnings, rejections: 0, errors, thoughts, progress: 0.0, taken: 0, events: 0 }
+    }
+}
+
 impl Turn<'_> {
-    /// Runs the loop. `first` is what the turn begins with.
+    /// Runs the loop. `first` is the first decision or answer, if it is known.
     pub(super) async fn coordinate(
         &mut self,
         state: &mut LoopState,
         mut first: Option<First>,
     ) -> Result<LoopEnd, Interruption> {
-        let mut round = Round::default();
+        let mut round = Round::new(self.services.decisions.world(Some(&self.agent.config)));
         for iteration in 0..self.agent.config.max_iterations.max(1) {
             let control = match round.queue.pop_front() {
                 Some(decision) => self.follow_decision(iteration, state, &mut round, decision).await?,
@@ -125,7 +135,7 @@ impl Turn<'_> {
     ) -> Result<LoopControl, Interruption> {
         let kind = decision.decision_type;
         let id = self.decision_made(iteration, round, &decision);
-        match self.judge(iteration, decision).await? {
+        match self.judge(iteration, &round.world, decision).await? {
             Verdict::Rejected { errors } => {
                 round.rejections += 1;
                 round.queue.clear();

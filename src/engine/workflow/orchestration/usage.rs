@@ -23,6 +23,8 @@ pub struct Limits {
     pub max_tokens: u64,
     /// Branches of one parallel workflow that run concurrently.
     pub max_parallel: usize,
+    /// True if a sub-agent's timeout limits the run, and not that of the workflow.
+    pub is_subagent_timeout: bool,
 }
 
 impl Limits {
@@ -34,6 +36,7 @@ impl Limits {
         max_model_calls: u64::MAX,
         max_tokens: 0,
         max_parallel: usize::MAX,
+        is_subagent_timeout: false,
     };
 
     /// The limits of a workflow file, capped by the settings.
@@ -51,7 +54,13 @@ impl Limits {
             max_model_calls: within(file.max_model_calls, settings.max_model_calls),
             max_tokens: within(file.max_tokens, settings.max_tokens),
             max_parallel: settings.max_parallel,
+            is_subagent_timeout: false,
         }
+    }
+
+    /// These limits for a sub-agent's task, which may take `timeout` at most.
+    pub(crate) fn of_subagent(self, timeout: Duration) -> Self {
+        if timeout < self.timeout { Self { timeout, is_subagent_timeout: true, ..self } } else { self }
     }
 }
 
@@ -94,6 +103,11 @@ impl UsageCounters {
     /// Error of a run that exceeds its timeout.
     pub(super) fn timeout_message(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
+        if self.limits.is_subagent_timeout {
+            return format!(
+                "the task took longer than {timeout}; give a longer `timeout`, at most that of the agent file's `subagents`"
+            );
+        }
         format!(
             "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
         )
