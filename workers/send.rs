@@ -128,7 +128,7 @@ async fn collect(awaited: &TurnWait<'_>, tasks: &Tasks) -> anyhow::Result<()> {
 }
 
 /// Prints the turn's replies to stdout as they arrive, and problems of the connection to stderr. Those of a turn that
-/// handles several messages may be known only at its end.
+/// handles several messages may be known only when it completes.
 async fn show(awaited: &TurnWait<'_>, tasks: &Tasks) -> anyhow::Result<()> {
     let agents = awaited.client.agents().await?;
     let names = agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect();

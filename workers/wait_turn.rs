@@ -33,7 +33,7 @@ pub struct TurnWait<'a> {
     pub limit: Duration,
 }
 
-/// What the wait has seen.
+/// The events that the wait has received.
 #[derive(Default)]
 struct Seen {
     /// The ids of the replies so far, by turn.

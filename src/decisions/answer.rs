@@ -4,9 +4,9 @@
 use crate::kind::{Decision, DecisionType, Intent};
 use crate::limits::MAX_DECISIONS;
 use crate::path::shown;
-use crate::table::json_kind;
 use crate::table::payloads::ACTION_TYPE;
 use serde_json::{Map, Value};
+use types::json_kind::json_kind;
 
 /// An answer of the model, read and not validated.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -44,6 +44,19 @@ fn of_type(kind: DecisionType) -> Value {
     schema
 }
 
+/// The schema of an action, or null.
+pub fn action() -> Value {
+    json!({"anyOf": [{"type": "null"}, {
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": ["SKILL", "TOOL", "FLOW", "SYSTEM"]},
+            "target": {"type": "string"},
+            "params": {"type": "object"},
+        },
+        "required": ["type", "target", "params"],
+    }]})
+}
+
 fn conversation() -> Value {
     let decision = |kind: DecisionType| {
         json!({
@@ -56,15 +69,8 @@ fn conversation() -> Value {
             "required": ["decision_type", "payload"],
         })
     };
-    let action = json!({
-        "type": "object",
-        "properties": {
-            "type": {"type": "string", "enum": ["SKILL", "TOOL", "FLOW", "SYSTEM"]},
-            "target": {"type": "string"},
-            "params": {"type": "object"},
-        },
-        "required": ["type", "target", "params"],
-    });
+    let mut action = action();
+    action["description"] = "Only without decisions: an action of the agent, such as a handoff.".into();
     let intents: Vec<Value> = Intent::ALL.iter().map(|intent| json!(intent.as_str())).chain([Value::Null]).collect();
     json!({
         "type": "object",
@@ -76,16 +82,19 @@ fn conversation() -> Value {
                 "maxItems": MAX_DECISIONS,
                 "items": {"anyOf": DecisionType::ALL.map(decision)},
             },
-            "action": {
-                "description": "Only without decisions: an action of the agent, such as a handoff.",
-                "anyOf": [{"type": "null"}, action],
-            },
+            "action": action,
         },
         "required": ["decisions"],
     })
 }
 
 fn plan_and_conversation() -> Value {
+    let plan = plan(&json!({"type": ["object", "null"]}));
+    json!({"type": "object", "properties": {"plan": plan, "answer": conversation()}, "required": ["plan", "answer"]})
+}
+
+/// The schema of a session's plan. `action` is that of a timer's action.
+pub fn plan(action: &Value) -> Value {
     let text = json!({"type": ["string", "null"]});
     let timer = json!({
         "type": "object",
@@ -93,19 +102,18 @@ fn plan_and_conversation() -> Value {
             "name": {"type": "string"},
             "delay": {"type": ["string", "integer"], "description": "such as 30s, 15m, 2h or 1d; a number means seconds"},
             "message": text,
-            "action": {"type": ["object", "null"]},
+            "action": action,
         },
         "required": ["delay"],
     });
-    let plan = json!({
+    json!({
         "type": "object",
         "properties": {
             "name": text, "tone": text, "greeting": text, "sop": text, "constraints": text,
             "timers": {"type": ["array", "null"], "items": timer},
         },
         "required": ["name", "tone", "greeting", "sop", "timers", "constraints"],
-    });
-    json!({"type": "object", "properties": {"plan": plan, "answer": conversation()}, "required": ["plan", "answer"]})
+    })
 }
 
 /// The schema of an object with the fields of a table.

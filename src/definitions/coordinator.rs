@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
 
-/// What the settings allow decisions to use.
+/// The limits of the settings on decisions.
 #[derive(Clone, Debug)]
 pub struct DecisionLimits {
     policy: Policy,

@@ -18,6 +18,7 @@ pub mod duration;
 pub mod event;
 pub mod ids;
 pub mod job;
+pub mod json_kind;
 pub mod model_names;
 pub mod outcome;
 pub mod plan;

@@ -1,4 +1,4 @@
-//! Waits for a turn whose last event is not in the stream any more, while events of other turns arrive.
+//! Waits for a turn whose last event is no longer in the stream, while events of other turns arrive.
 
 use crate::commands::Folder;
 use crate::support::background;
@@ -7,7 +7,7 @@ use crate::support::process::toml;
 use crate::support::servers::{ClusterHandles, cluster, free_port};
 use serde_json::json;
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, timeout};
 use turnwheel::Engine;
 use types::event::{EventType, OutEvent};
 
@@ -37,7 +37,9 @@ async fn a_wait_ends_although_the_end_is_gone_and_events_of_other_turns_arrive()
     delete_events(&handles).await;
     let queue = engine.queue().clone();
     background(async move {
+        let mut others = interval(OTHERS);
         loop {
+            others.tick().await;
             let status = json!({"session_id": "s1", "turn_id": "other", "status": "processing", "previous": "ready",
                 "reason": null, "at": "2026-01-02T03:04:05.210Z"});
             let event = OutEvent {
@@ -48,7 +50,6 @@ async fn a_wait_ends_although_the_end_is_gone_and_events_of_other_turns_arrive()
                 payload: status.to_string().into(),
             };
             queue.emit([event].into()).await.unwrap();
-            sleep(OTHERS).await;
         }
     });
     let answer = timeout(DEADLINE, engine.answer("s1", "m-1")).await.unwrap().unwrap();

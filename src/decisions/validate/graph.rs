@@ -9,9 +9,10 @@ use crate::limits::{MAX_EDGES, MAX_NODES};
 use crate::node_type::NodeType;
 use crate::path::{Path, shown};
 use crate::table::payloads::payload;
-use crate::table::{Kind, References, json_kind};
+use crate::table::{Kind, References};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
+use types::json_kind::json_kind;
 
 /// Checks the fields and the rules of a plan.
 pub(super) fn whole(check: &mut Check<'_>, path: &Path<'_>, plan: &Map<String, Value>) {

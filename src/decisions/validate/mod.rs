@@ -20,13 +20,13 @@ use crate::kind::{Decision, DecisionType};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::path::{Path, shown};
 use crate::report::{Group, Report, Validation};
-use crate::table::json_kind;
 use crate::table::payloads::{ACTION_TYPE, payload};
 use crate::world::World;
 use check::Check;
 use serde_json::{Map, Value};
 use std::io;
 use types::depth;
+use types::json_kind::json_kind;
 
 /// Judges a decision as it is. Pure: the same decision and world give the same verdict.
 pub fn validate(decision: &Decision, world: &dyn World) -> Validation {

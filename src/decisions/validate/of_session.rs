@@ -8,10 +8,10 @@ use crate::node_type::NodeType;
 use crate::path::{Path, shown};
 use crate::report::Group;
 use crate::revision;
-use crate::table::json_kind;
 use crate::world::WorkflowFacts;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
+use types::json_kind::json_kind;
 
 pub(super) fn execute_workflow(check: &mut Check<'_>, fields: &Map<String, Value>) {
     let Some(workflow) = workflow(check, fields) else { return };

@@ -6,8 +6,9 @@ use crate::node_type::NodeType;
 use crate::path::{Path, shown};
 use crate::reference::is_name;
 use crate::report::Group;
-use crate::table::{Field, Kind, Shape, json_kind};
+use crate::table::{Field, Kind, Shape};
 use serde_json::{Map, Number, Value};
+use types::json_kind::json_kind;
 
 /// Checks an object. `also` are names that it may have besides those of the table.
 pub(super) fn object(

@@ -66,7 +66,7 @@ pub struct Services {
     /// The setting `retention.turns`: how long the steps of a turn are kept. A waiting flow cannot continue without
     /// its steps.
     pub keep_turns: Duration,
-    /// What the settings allow coordinators' decisions to use.
+    /// The limits of the settings on coordinators' decisions.
     pub decisions: DecisionLimits,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,

@@ -5,6 +5,7 @@ use base::http_client::bounded;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use types::depth;
+use types::json_kind::json_kind;
 
 /// Parses the one JSON object of an answer. Ignores a byte order mark, the thoughts of a reasoning model and a code
 /// fence around the object. Any other text around it is an error.
@@ -40,16 +41,4 @@ fn unwrapped(content: &str) -> &str {
     let inner = inner.strip_suffix("```").unwrap_or(inner);
     // The fence's first line may name a language.
     inner.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).trim()
-}
-
-/// The type of a value, in the terms of JSON, which models know.
-pub(crate) fn json_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }

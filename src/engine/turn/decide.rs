@@ -9,6 +9,7 @@ use super::state::Turn;
 use crate::execution::CancelReason;
 use crate::journal::StepError;
 use crate::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
+use crate::prompt::Variables;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,22 +45,8 @@ impl Turn<'_> {
     /// Phase 2: asks the model for the next decision.
     pub(super) async fn decide(&mut self, iteration: u32, state: &LoopState) -> Result<Decision, Interruption> {
         let message = self.message_text();
-        let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
-        let note = match state.note {
-            Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
-            None => String::new(),
-        };
-        let history = prompt::continued(&state.history, &self.entries);
-        let phase2 = Phase2 {
-            history,
-            results: &results,
-            message: &message,
-            note: &note,
-            greeting_just_sent: state.greeted,
-            is_timer,
-        };
-        let system =
-            self.services.prompts.fill("phase2", phase2.variables(&state.plan_texts)).map_err(prompt::failed)?;
+        let variables = self.phase2_variables(state, &message)?;
+        let system = self.services.prompts.fill("phase2", variables).map_err(prompt::failed)?;
         let facts = Facts {
             agent: Some(Arc::clone(&self.agent.config)),
             message: message.clone(),
@@ -84,6 +71,23 @@ impl Turn<'_> {
             debug!(session_id = %self.session.session_id, turn_id = self.turn_id(), iteration, reasoning, "decided");
         }
         Ok(answer)
+    }
+
+    /// The variables of a prompt of phase 2.
+    pub(super) fn phase2_variables(&self, state: &LoopState, message: &str) -> Result<Variables, Interruption> {
+        let note = match state.note {
+            Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
+            None => String::new(),
+        };
+        let phase2 = Phase2 {
+            history: prompt::continued(&state.history, &self.entries),
+            results: &prompt::results(&state.results),
+            message,
+            note: &note,
+            greeting_just_sent: state.greeted,
+            is_timer: self.fired_timer().is_some(),
+        };
+        Ok(phase2.variables(&state.plan_texts))
     }
 
     /// Phase 1: asks the model for a plan of the agent's configuration together with the turn's first decision.

@@ -2,13 +2,15 @@
 //! a correction.
 
 use super::placeholder::is_placeholder;
-use crate::model::answer::{json_kind, object};
+use crate::model::answer::object;
 use crate::model::{ResponseSchema, thoughts};
 use base::http_client::bounded;
+use decisions::schema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, LazyLock};
 use types::action::{Action, ActionKind, SYSTEM_OPERATIONS};
+use types::json_kind::json_kind;
 
 /// The system operation that hands the conversation to a human.
 pub const HANDOFF: &str = "handoff";
@@ -96,25 +98,7 @@ pub(crate) fn plan_and_decision_schema() -> ResponseSchema {
 }
 
 fn plan_and_decision_json_schema() -> Value {
-    let text = json!({"type": ["string", "null"]});
-    let timer = json!({
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "delay": {"type": ["string", "integer"], "description": "such as 30s, 15m, 2h or 1d; a number means seconds"},
-            "message": text,
-            "action": action_json_schema(),
-        },
-        "required": ["delay"],
-    });
-    let plan = json!({
-        "type": "object",
-        "properties": {
-            "name": text, "tone": text, "greeting": text, "sop": text, "constraints": text,
-            "timers": {"type": ["array", "null"], "items": timer},
-        },
-        "required": ["name", "tone", "greeting", "sop", "timers", "constraints"],
-    });
+    let plan = schema::plan(&schema::action());
     json!({
         "type": "object",
         "properties": {"plan": plan, "decision": decision_json_schema()},
@@ -128,23 +112,11 @@ fn decision_json_schema() -> Value {
         "properties": {
             "reasoning": {"type": ["string", "null"]},
             "next_status": {"type": "string", "enum": ["processing", "typing", "ready", "transferred"]},
-            "action": action_json_schema(),
+            "action": schema::action(),
             "response": {"type": ["string", "null"]},
         },
         "required": ["next_status", "action", "response"],
     })
-}
-
-fn action_json_schema() -> Value {
-    json!({"anyOf": [{"type": "null"}, {
-        "type": "object",
-        "properties": {
-            "type": {"type": "string", "enum": ["SKILL", "TOOL", "FLOW", "SYSTEM"]},
-            "target": {"type": "string"},
-            "params": {"type": "object"},
-        },
-        "required": ["type", "target", "params"],
-    }]})
 }
 
 /// Reads the draft of a plan. The error is a text for the model.

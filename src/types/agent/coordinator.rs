@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What the model of a chat agent decides about.
+/// The kind of decisions that the model of a chat agent makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -19,8 +19,8 @@ pub enum Mode {
     Coordinator,
 }
 
-/// What the decisions of a coordinator may use. It narrows the settings `decisions.*`, and never widens them. A list
-/// that is left out narrows nothing.
+/// Limits on the decisions of a coordinator. They narrow the settings `decisions.*`, and never widen them. An omitted
+/// list narrows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CoordinatorConfig {
@@ -65,7 +65,7 @@ pub struct SubagentConfig {
     /// Id of the task agent, workflow or function that does the work.
     #[schemars(with = "Id")]
     pub runnable: String,
-    /// What it does. The model reads this.
+    /// Its purpose. The model reads this.
     #[serde(default)]
     pub description: String,
     /// JSON Schema of the task.

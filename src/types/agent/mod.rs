@@ -91,10 +91,10 @@ pub struct AgentConfig {
     /// Token limits for prompts and answers; 0 is no limit.
     #[serde(default)]
     pub budget: Budget,
-    /// What the model decides about: actions, or validated decisions.
+    /// The kind of decisions that the model makes: actions, or validated decisions.
     #[serde(default)]
     pub mode: Mode,
-    /// What the decisions of a coordinator may use.
+    /// Limits on the decisions of a coordinator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorConfig>,
     /// The sub-agents of a coordinator.

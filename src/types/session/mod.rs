@@ -123,7 +123,7 @@ pub struct Waiting {
     pub until: Timestamp,
 }
 
-/// A task that a coordinator agent has suspended until the user answers a question.
+/// A task that a coordinator agent has suspended until the user's next message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Task {
     /// The agent that asked.
@@ -135,10 +135,10 @@ pub struct Task {
     /// The suggested answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// What the agent needs to know.
+    /// Names of the facts that the agent needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required_fields: Vec<String>,
-    /// What the agent noted about the task.
+    /// The agent's notes about the task.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub context: Map<String, Value>,
     /// Decisions that the question has put off: `{decision_type, payload}`. The agent decides them again.

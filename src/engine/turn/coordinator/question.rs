@@ -8,7 +8,7 @@ use crate::turn::decide::{DecisionRequest, FIRST_DECISION_KEY};
 use crate::turn::decision::{Decision as ActionDecision, NextStatus, PlanDraft, draft, read_action};
 use crate::turn::interruption::Interruption;
 use crate::turn::iterate::LoopState;
-use crate::turn::prompt::{self, Phase1, Phase2};
+use crate::turn::prompt::{self, Phase1};
 use crate::turn::state::Turn;
 use decisions::answer::Answer;
 use decisions::kind::{Decision, DecisionType};
@@ -25,7 +25,7 @@ const INVALID: &str = "invalid_decision";
 pub(in crate::turn) struct CoordinatorAnswer {
     /// The decisions, in the order of the answer.
     pub(super) decisions: Vec<Decision>,
-    /// What is unusual about them.
+    /// Warnings about them.
     pub(super) warnings: Vec<String>,
     /// An action of an ordinary agent. It counts if there are no decisions.
     pub(super) action: Option<ActionDecision>,
@@ -51,21 +51,7 @@ impl Turn<'_> {
         round: &Round,
     ) -> Result<Result<CoordinatorAnswer, String>, Interruption> {
         let message = self.message_text();
-        let (is_timer, results) = (self.fired_timer().is_some(), prompt::results(&state.results));
-        let note = match state.note {
-            Some(name) => self.services.prompts.render(name, &json!({})).map_err(prompt::failed)?,
-            None => String::new(),
-        };
-        let history = prompt::continued(&state.history, &self.entries);
-        let phase2 = Phase2 {
-            history,
-            results: &results,
-            message: &message,
-            note: &note,
-            greeting_just_sent: state.greeted,
-            is_timer,
-        };
-        let mut variables = phase2.variables(&state.plan_texts);
+        let mut variables = self.phase2_variables(state, &message)?;
         variables.add("errors", round.errors.join("\n"));
         variables.add("thoughts", round.thoughts.join("\n"));
         for (name, text) in self.coordinator_texts() {

@@ -1,4 +1,4 @@
-//! The suspended task: a question to the user, and the message that answers it.
+//! The suspended task: a question to the user, and the user's message that continues it.
 
 use super::Round;
 use crate::execution::TurnError;
@@ -19,8 +19,7 @@ use types::timer::{NewTimer, timer_id};
 
 /// Limit in bytes on a question in the session document.
 const MAX_QUESTION: usize = 4 * 1024;
-/// Limit in bytes on what a task keeps besides its question: context, results, and decisions that it put off. The
-/// turn's steps have all of it.
+/// Limit in bytes on the context, the results and the postponed decisions of a task. The turn's steps have all of them.
 const MAX_KEPT: usize = 64 * 1024;
 
 impl Turn<'_> {
