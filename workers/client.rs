@@ -16,6 +16,7 @@ use commands::models::ModelList;
 use commands::operator::OperatorCommand;
 use commands::run_details::{RunDetails, RunSummary};
 use commands::runs::{NewRun, StartedRun};
+use commands::session_decisions::SessionDecision;
 use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
 use commands::timers::PendingTimer;
 use commands::workers_overview::WorkersOverview;
@@ -123,6 +124,18 @@ impl GatewayClient {
             self.call(self.api(Method::GET, &path)).await
         });
         details.buffered(CONCURRENT_REQUESTS).try_collect().await
+    }
+
+    /// The decisions of a session's last turns; with `replay` judged again.
+    pub async fn decisions(
+        &self,
+        session_id: &str,
+        turns: usize,
+        replay: bool,
+    ) -> anyhow::Result<Vec<SessionDecision>> {
+        let asked = self.api(Method::GET, &["sessions", session_id, "decisions"]);
+        let asked = asked.query(&[("limit", turns.to_string()), ("replay", replay.to_string())]);
+        self.listing(asked, "decisions").await
     }
 
     /// True if the store has a turn of this id.

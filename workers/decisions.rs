@@ -1,11 +1,14 @@
-//! `turnwheel decisions`: judges a decision of a coordinator's model, and prints JSON Schemas. Needs no servers.
+//! `turnwheel decisions`: judges and lists decisions of coordinators' models, and prints JSON Schemas.
 
+use crate::connection;
 use crate::failure::Failure;
-use crate::table::{print, print_json, printable};
+use crate::table::{TextTable, one_line, print, print_json, print_table, printable, table};
 use anyhow::Context;
 use base::config::load::LoadedSettings;
+use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::decisions::{DecisionVerdict, GivenWorld, ProposedDecision, named_schema, schemas, validate_here};
+use commands::session_decisions::SessionDecision;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,7 +17,9 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel decisions validate decision.json    judge a payload or a decision
-  turnwheel decisions schema respond            print the JSON Schema of a payload";
+  turnwheel decisions schema respond            print the JSON Schema of a payload
+  turnwheel decisions list --session s1         the decisions of a session, with their verdicts
+  turnwheel decisions replay --session s1       judge them again, by the rules of now";
 
 const VALIDATE: &str = "\
 Examples:
@@ -35,12 +40,32 @@ Examples:
   turnwheel decisions schema create_workflow_plan     the payload of one type
   turnwheel decisions schema conversation_decision    the answer of a coordinator's model";
 
+const LIST: &str = "\
+Examples:
+  turnwheel decisions list --session s1
+  turnwheel decisions list --session s1 --turns 5 --json
+
+A turn's decisions are listed after its commit, until the setting retention.turns has passed. Secrets are masked.";
+
+const REPLAY: &str = "\
+Examples:
+  turnwheel decisions replay --session s1             decisions that would be judged in another way now
+  turnwheel decisions replay --session s1 --json      all decisions, each with the verdict of now
+
+Judges the recorded decisions by the rules, settings and agent file of now. Nothing is carried out or changed.";
+
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Decisions {
     /// Judge a decision without carrying it out
     #[command(after_help = VALIDATE)]
     Validate(ValidateDecision),
+    /// List the decisions of a session with their verdicts
+    #[command(after_help = LIST)]
+    List(SessionArgs),
+    /// Judge the decisions of a session again
+    #[command(after_help = REPLAY)]
+    Replay(SessionArgs),
     /// Print the JSON Schema of a payload or an answer, or of all
     #[command(after_help = SCHEMA)]
     Schema {
@@ -64,10 +89,25 @@ pub struct ValidateDecision {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    /// Id of the session
+    #[arg(long, value_parser = crate::id)]
+    session: String,
+    /// Highest number of turns, the newest first, 1 to 1000
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    turns: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 impl Decisions {
-    pub fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
+    pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
         match self {
             Self::Validate(command) => command.run(loaded),
+            Self::List(command) => command.list(loaded).await,
+            Self::Replay(command) => command.replay(loaded).await,
             Self::Schema { name: Some(name) } => {
                 print_json(&named_schema(&name).map_err(|error| {
                     let known: Vec<_> = schemas().into_keys().collect();
@@ -81,6 +121,68 @@ impl Decisions {
             }
         }
     }
+}
+
+impl SessionArgs {
+    async fn list(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
+        let decisions = self.read(loaded, false).await?;
+        if self.json {
+            print_json(&json!({ "decisions": decisions }))?;
+        } else if decisions.is_empty() {
+            eprintln!("no decisions");
+        } else {
+            print_table(&rows(&decisions));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn replay(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
+        let decisions = self.read(loaded, true).await?;
+        if self.json {
+            print_json(&json!({ "decisions": decisions }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let judged = decisions.iter().filter(|decision| decision.now.is_some()).count();
+        let (differing, _): (Vec<_>, Vec<_>) = decisions.into_iter().partition(SessionDecision::differs);
+        eprintln!("{judged} decisions judged again, {} of them in another way", differing.len());
+        for SessionDecision { recorded, now } in differing {
+            let now = match now {
+                Some(now) if !now.is_valid => format!("rejected: {}", now.errors.join("; ")),
+                _ => "valid".to_owned(),
+            };
+            let (id, kind, before) = (recorded.decision_id, recorded.decision_type, recorded.outcome.as_str());
+            print(one_line(&format!("{id} {kind}: was {before}, is now {now}")));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn read(&self, loaded: &LoadedSettings, replay: bool) -> anyhow::Result<Vec<SessionDecision>> {
+        let tasks = Tasks::new();
+        let client = connection::connect(loaded, &tasks).await?;
+        client.decisions(&self.session, usize::from(self.turns), replay).await
+    }
+}
+
+fn rows(decisions: &[SessionDecision]) -> TextTable {
+    let mut rows = table(&["decision", "type", "confidence", "verdict", "details", "at"]);
+    for SessionDecision { recorded, .. } in decisions {
+        let details = match &recorded.corrections[..] {
+            [] => recorded.errors.join("; "),
+            corrections => {
+                let paths: Vec<_> = corrections.iter().map(|correction| correction.path.as_str()).collect();
+                format!("corrected: {}", paths.join(", "))
+            }
+        };
+        rows.add_row([
+            recorded.decision_id.clone(),
+            recorded.decision_type.to_string(),
+            recorded.confidence.map(|confidence| confidence.to_string()).unwrap_or_default(),
+            recorded.outcome.as_str().to_owned(),
+            details,
+            recorded.at.to_string(),
+        ]);
+    }
+    rows
 }
 
 impl ValidateDecision {

@@ -151,7 +151,7 @@ enum Command {
     /// List, show and replay dead letters: jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Dead),
-    /// Judge decisions of a coordinator's model, and print their JSON Schemas
+    /// Judge and list decisions of coordinators' models, and print their JSON Schemas
     #[command(subcommand)]
     Decisions(decisions::Decisions),
     /// Check servers, settings, agents and lanes, and print how to fix problems
@@ -270,7 +270,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Runs(command) => Box::pin(command.run(&loaded)).await.map(done),
-        Command::Decisions(command) => command.run(&loaded),
+        Command::Decisions(command) => Box::pin(command.run(&loaded)).await,
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),

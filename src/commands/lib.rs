@@ -33,6 +33,7 @@ pub mod models;
 pub mod operator;
 pub mod run_details;
 pub mod runs;
+pub mod session_decisions;
 pub mod sessions;
 pub mod timers;
 pub mod workers_overview;

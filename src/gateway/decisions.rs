@@ -1,11 +1,14 @@
-//! Decisions of coordinator agents: judged, and their JSON Schemas.
+//! Decisions of coordinator agents: judged, recorded in sessions, and their JSON Schemas.
 
-use super::input::{Body, Params};
+use super::input::{Body, Filter, Params};
 use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::decisions::{self, DecisionVerdict, ProposedDecision, named_schema};
+use commands::session_decisions::{SessionDecision, session_decisions};
+use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -38,4 +41,38 @@ pub(super) const SCHEMA: Operation =
         .ok::<Map<String, Value>>("The schema");
 pub(super) async fn schema(Params(name): Params<String>) -> Result<Json<Value>, Reject> {
     Ok(Json(named_schema(&name)?))
+}
+
+/// Decisions, in the order in which they were taken.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub(super) struct DecisionList {
+    decisions: Vec<SessionDecision>,
+}
+
+/// The turns whose decisions are listed, and whether they are judged again.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+pub(super) struct DecisionFilter {
+    /// The highest number of turns, the newest first.
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
+    limit: Option<usize>,
+    /// True to judge each decision again, by the rules, settings and agent file of now.
+    #[serde(default)]
+    replay: bool,
+}
+
+pub(super) const LIST: Operation =
+    Operation::get("/api/v1/sessions/{session_id}/decisions", "decisions", "list_decisions")
+        .summary("Lists the decisions of a session's last turns with their verdicts.")
+        .details("A turn's decisions are listed after its commit. Secrets are masked.")
+        .query::<DecisionFilter>()
+        .ok::<DecisionList>("The decisions");
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    Params(session_id): Params<String>,
+    Filter(which): Filter<DecisionFilter>,
+) -> Result<Json<DecisionList>, Reject> {
+    let turns = bounded(which.limit)?;
+    let (store, models) = (state.store.as_ref(), state.known.models());
+    let decisions = session_decisions(store, &state.settings, models, &session_id, turns, which.replay).await?;
+    Ok(Json(DecisionList { decisions }))
 }

@@ -65,6 +65,7 @@ fn operation(routes: Routes) -> Routes {
         .add(decisions::VALIDATE, decisions::validate, &[ID, DECISION, SESSION, AGENT, STORE])
         .add(decisions::SCHEMAS, decisions::schemas, &[])
         .add(decisions::SCHEMA, decisions::schema, &[DECISION_TYPE])
+        .add(decisions::LIST, decisions::list, &[ID, SESSION, STORE])
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])

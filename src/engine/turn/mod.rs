@@ -42,6 +42,7 @@ mod timer_turn;
 mod user;
 
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
+pub use coordinator::{DecisionOutcome, RecordedDecision, decisions_of_turn, unavailable};
 pub use handoff::HUMAN_REPLY;
 pub(crate) use timer_turn::is_obsolete;
 

@@ -6,6 +6,7 @@ mod tasks;
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel};
+use ::commands::session_decisions::session_decisions;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::execution::Services;
 use futures::{StreamExt, future};
@@ -28,6 +29,7 @@ on_both_backends!(
     a_reply_that_was_written_before_a_result_is_superseded,
     a_sub_agent_that_fails_or_takes_too_long_is_told_to_the_model,
     secrets_are_masked_in_the_events_of_decisions,
+    recorded_decisions_are_listed_and_judged_again,
     a_coordinator_hands_off_like_any_agent,
     plans_are_refused_with_the_types_that_work,
 );
@@ -255,6 +257,43 @@ async fn secrets_are_masked_in_the_events_of_decisions(backend: Backend) {
     for event in events {
         assert!(!event.to_string().contains("s3cret"), "{event}");
     }
+}
+
+async fn recorded_decisions_are_listed_and_judged_again(backend: Backend) {
+    let vague = decision("respond", json!({"response": "嗯", "intent": "none", "confidence": 0.9}));
+    let sure = decision("respond", json!({"response": "找到了", "intent": "simple_query", "confidence": 1.5}));
+    let answers = vec![answer(&[vague]), answer(&[respond("早了"), spawn("报价")]), answer(&[sure])];
+    let engine = engine(backend, answers).await;
+    engine.say("s1", "m-1", "查报价").await;
+    let listed = async |engine: &Engine, replay| {
+        let listed = session_decisions(engine.store.as_ref(), &engine.settings, &[], "s1", 50, replay).await.unwrap();
+        listed.into_iter().map(|decision| json!(decision)).collect::<Vec<_>>()
+    };
+    let all = listed(&engine, false).await;
+    let short = |one: &Value| {
+        [&one["decision_id"], &one["decision_type"], &one["outcome"]].map(|text| text.as_str().unwrap().to_owned())
+    };
+    let expected = [
+        ["m-1/0", "respond", "rejected"],
+        ["m-1/1", "spawn_subagent", "valid"],
+        ["m-1/2", "respond", "superseded"],
+        ["m-1/3", "respond", "valid"],
+    ];
+    assert_eq!(all.iter().map(short).collect::<Vec<_>>(), expected);
+    let events = decisions(&engine, "s1").await;
+    for one in &all {
+        let made = events.iter().find(|event| event["decision_id"] == one["decision_id"]).unwrap();
+        assert_eq!((&made["payload"], &one["now"]), (&one["payload"], &Value::Null));
+    }
+    assert!(all[0]["errors"][0].as_str().unwrap().starts_with("`intent`"), "{}", all[0]);
+    assert_eq!((&all[3]["corrected"]["confidence"], &all[3]["corrections"][0]["from"]), (&json!(1.0), &json!(1.5)));
+    let now = |all: &[Value]| all.iter().map(|one| one["now"]["is_valid"].as_bool()).collect::<Vec<_>>();
+    assert_eq!(now(&listed(&engine, true).await), [Some(false), Some(true), None, Some(true)]);
+    // Without its sub-agent, the agent's decision is not valid any longer.
+    let mut changed = coordinator();
+    changed["subagents"] = json!([]);
+    engine.apply(changed).await;
+    assert_eq!(now(&listed(&engine, true).await), [Some(false), Some(false), None, Some(true)]);
 }
 
 async fn a_coordinator_hands_off_like_any_agent(backend: Backend) {

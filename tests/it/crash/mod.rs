@@ -72,6 +72,9 @@ scenarios! {
     three_messages_over_lagging_reads_survive_every_crash_point: lagging_messages, Fault::ALL;
     merge_over_lagging_reads_survives_every_crash_point: lagging_merge, Fault::ALL;
     timer_over_lagging_reads_fires_despite_every_crash_point: lagging_timer, Fault::ALL;
+    rejected_decision_survives_every_crash_point: rejected_decision, Fault::ALL;
+    sub_agent_survives_every_crash_point: sub_agent, Fault::ALL;
+    clarification_survives_every_crash_point: clarification, Fault::ALL;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }
 

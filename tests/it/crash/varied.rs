@@ -6,6 +6,18 @@ use serde_json::Value;
 /// Texts that workflows compare, so they stay unchanged.
 const COMPARED: [&str; 1] = ["CONTINUE"];
 
+/// Texts that people read, in the answers of agents and of coordinators.
+const PATHS: [&str; 8] = [
+    "/response",
+    "/reasoning",
+    "/decision/response",
+    "/decision/reasoning",
+    "/decisions/0/payload/response",
+    "/decisions/0/payload/question",
+    "/answer/decisions/0/payload/response",
+    "/answer/decisions/0/payload/question",
+];
+
 /// Wraps `script` so that every call gets a different text.
 pub fn varied(script: fn(&Asked) -> Answer) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
     move |asked| match script(asked) {
@@ -19,7 +31,7 @@ fn worded(text: &str, call: usize) -> String {
         return if COMPARED.contains(&text) { text.to_owned() } else { format!("{text} ~{call}") };
     };
     let mut answer: Value = serde_json::from_str(text).unwrap();
-    for path in ["/response", "/reasoning", "/decision/response", "/decision/reasoning"] {
+    for path in PATHS {
         if let Some(Value::String(words)) = answer.pointer_mut(path) {
             words.push_str(&format!(" ~{call}"));
         }

@@ -48,6 +48,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("post", "/api/v1/sessions/{session_id}/release"),
     ("post", "/api/v1/sessions/{session_id}/reply"),
     ("post", "/api/v1/sessions/{session_id}/timers/cancel"),
+    ("get", "/api/v1/sessions/{session_id}/decisions"),
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
     ("get", "/api/v1/timers"),

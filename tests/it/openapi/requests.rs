@@ -49,6 +49,13 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), session, "/api/v1/sessions/s1", None, 200),
         asked(get.clone(), session, "/api/v1/sessions/nobody", None, 404),
         asked(get.clone(), session, "/api/v1/sessions/a.b", None, 400),
+        asked(
+            get.clone(),
+            "/api/v1/sessions/{session_id}/decisions",
+            "/api/v1/sessions/s1/decisions?replay=true",
+            None,
+            200,
+        ),
         asked(get.clone(), "/api/v1/sessions/{session_id}/turns", "/api/v1/sessions/s1/turns", None, 200),
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-1", None, 200),
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-2", None, 200),

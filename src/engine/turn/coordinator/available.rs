@@ -6,8 +6,8 @@ use decisions::kind::DecisionType;
 pub(super) const AVAILABLE: [DecisionType; 4] =
     [DecisionType::RequestClarification, DecisionType::SpawnSubagent, DecisionType::Respond, DecisionType::Continue];
 
-/// The errors of a decision that is valid, but that no turn carries out.
-pub(super) fn unavailable(kind: DecisionType) -> Vec<String> {
+/// The errors of a valid decision that no turn carries out; empty for the types that turns carry out.
+pub fn unavailable(kind: DecisionType) -> Vec<String> {
     if AVAILABLE.contains(&kind) {
         return Vec::new();
     }

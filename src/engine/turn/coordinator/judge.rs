@@ -24,18 +24,18 @@ pub(super) enum Verdict {
 }
 
 /// Output of the step that records a verdict. A repeated turn follows it, even if the world has changed.
-#[derive(Serialize, Deserialize)]
-struct RecordedVerdict {
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct RecordedVerdict {
     /// Empty for a valid decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<String>,
+    pub(super) errors: Vec<String>,
     /// The payload if it was corrected. Otherwise the answer's step has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    corrected: Option<Map<String, Value>>,
+    pub(super) corrected: Option<Map<String, Value>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    corrections: Vec<Correction>,
+    pub(super) corrections: Vec<Correction>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Turn<'_> {

@@ -4,14 +4,18 @@
 //!
 //! - `question` asks the model. `judge` records a verdict and publishes the decision's events. `available` names the
 //!   decisions that turns carry out.
+//! - `ledger` reads the decisions of a recorded turn.
 //! - `carry_out` follows a valid decision. `task` suspends the task while the user is asked.
 
 mod available;
 mod carry_out;
 mod judge;
+mod ledger;
 mod question;
 mod task;
 
+pub use available::unavailable;
+pub use ledger::{DecisionOutcome, RecordedDecision, decisions_of_turn};
 pub(super) use question::CoordinatorAnswer;
 
 use super::decision::Decision as ActionDecision;
@@ -28,6 +32,8 @@ use std::collections::VecDeque;
 
 /// Rejections in a row after which the turn ends with an apology.
 const MAX_REJECTIONS: u32 = 3;
+/// Error of a decision that was decided before a result.
+const OUTDATED: &str = "`decision_type` was decided before the latest result; decide again with it";
 
 /// The first decision or answer of a turn, if it is known before the first question.
 pub(super) enum First {
@@ -173,7 +179,7 @@ impl Turn<'_> {
                 order::Fate::Blocked | order::Fate::Ended => continue,
             };
             let id = self.decision_made(iteration, round, &decision);
-            let errors = vec!["`decision_type` was decided before the latest result; decide again with it".to_owned()];
+            let errors = vec![OUTDATED.to_owned()];
             self.tell(round, kind, &id, EventBody::DecisionRejected { errors, attempt: round.rejections, reason });
         }
     }

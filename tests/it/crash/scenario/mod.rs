@@ -1,9 +1,11 @@
 //! The scenarios: agents, messages, and a model and an API whose responses depend on the request only, so that a
 //! repeated turn gets the same responses.
 
+mod coordinators;
 mod flows;
 mod turns;
 
+pub use coordinators::*;
 pub use flows::*;
 pub use turns::*;
 

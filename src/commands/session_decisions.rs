@@ -1,0 +1,101 @@
+//! The decisions of a session's turns, as recorded and judged again.
+
+use crate::error::CommandError;
+use base::config::{SecretValues, Settings};
+use decisions::event::masked;
+use decisions::judge::Coordinator;
+use decisions::kind::Decision;
+use decisions::world::Snapshot;
+use definitions::coordinator::DecisionLimits;
+use engine::turn::{DecisionOutcome, RecordedDecision, decisions_of_turn, unavailable};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
+use storage::store::Store;
+use types::ids;
+
+/// Turns whose steps are read concurrently.
+const CONCURRENT_READS: usize = 8;
+
+/// A decision of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SessionDecision {
+    /// The decision with its recorded verdict.
+    #[serde(flatten)]
+    pub recorded: RecordedDecision,
+    /// The verdict by the rules, settings and agent file of now; only with `replay`, and only of a decision that was
+    /// judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<VerdictNow>,
+}
+
+impl SessionDecision {
+    /// True if the decision would be judged in another way now.
+    pub fn differs(&self) -> bool {
+        let was_valid = self.recorded.outcome == DecisionOutcome::Valid;
+        self.now.as_ref().is_some_and(|now| now.is_valid != was_valid)
+    }
+}
+
+/// The verdict on a recorded decision by the rules of now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct VerdictNow {
+    /// True if it would be carried out, as it is or after correction.
+    pub is_valid: bool,
+    /// The errors.
+    pub errors: Vec<String>,
+}
+
+/// The decisions of a session's last `turns` turns, in the order in which they were taken, with secrets masked. With
+/// `replay` each is judged again. `models` are the known models besides `default` and `offline`.
+pub async fn session_decisions(
+    store: &dyn Store,
+    settings: &Settings,
+    models: &[String],
+    session_id: &str,
+    turns: usize,
+    replay: bool,
+) -> Result<Vec<SessionDecision>, CommandError> {
+    ids::check("session_id", session_id)?;
+    let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
+    let world = match replay {
+        true => {
+            let agent = store.agent(&session.agent_id).await?;
+            let config = agent.as_ref().map(|agent| agent.config.as_ref());
+            Some(DecisionLimits::new(settings, models).world(config))
+        }
+        false => None,
+    };
+    let mut listed = store.turns(session_id, turns).await?;
+    listed.reverse();
+    let read = stream::iter(listed).map(async |turn| {
+        let steps = store.steps(session_id, &turn.turn_id).await?;
+        Ok::<_, CommandError>(decisions_of_turn(&turn.turn_id, &steps))
+    });
+    let recorded: Vec<Vec<RecordedDecision>> = read.buffered(CONCURRENT_READS).try_collect().await?;
+    let secrets = SecretValues::from_settings(settings);
+    let shown = recorded.into_iter().flatten().map(|recorded| shown(recorded, world.as_ref(), &secrets));
+    Ok(shown.collect())
+}
+
+/// Judges a decision again if there is a world, and masks its secrets.
+fn shown(mut recorded: RecordedDecision, world: Option<&Snapshot>, secrets: &SecretValues) -> SessionDecision {
+    let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
+    let now = world.filter(|_| was_judged).map(|world| again(&recorded, world));
+    let mask = |text: &str| secrets.mask(text);
+    recorded.payload = masked(&recorded.payload, &mask);
+    recorded.corrected = recorded.corrected.map(|corrected| masked(&corrected, &mask));
+    for text in recorded.errors.iter_mut().chain(&mut recorded.warnings) {
+        *text = mask(text);
+    }
+    SessionDecision { recorded, now }
+}
+
+fn again(recorded: &RecordedDecision, world: &Snapshot) -> VerdictNow {
+    let kind = recorded.decision_type;
+    let verdicts = Coordinator::new(world).verdicts(Decision::new(kind, recorded.payload.clone()));
+    let errors = match verdicts.valid_after_correction {
+        true => unavailable(kind),
+        false => verdicts.given.errors,
+    };
+    VerdictNow { is_valid: errors.is_empty(), errors }
+}
