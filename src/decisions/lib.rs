@@ -8,7 +8,7 @@
 //!   one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`], and
 //!   [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
 //! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
-//!   [`hosts`] has the rules for hosts. `python` looks at scripts.
+//!   `hosts` reads the hosts of URLs. `python` looks at scripts.
 //! - `path` is the place of a value in a payload.
 
 pub mod answer;
@@ -16,7 +16,7 @@ pub mod changes;
 pub mod correct;
 pub mod event;
 pub mod examples;
-pub mod hosts;
+mod hosts;
 pub mod judge;
 pub mod kind;
 pub mod limits;

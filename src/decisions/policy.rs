@@ -1,8 +1,8 @@
 //! The policy: the limits of the operator and of the agent file. The settings begin it, and an agent file narrows it.
 
-use crate::hosts::HostPattern;
 use crate::node_type::NodeType;
 use std::collections::{BTreeMap, BTreeSet};
+use types::host_pattern::HostPattern;
 
 /// The limits on decisions.
 #[derive(Clone, Debug, PartialEq)]

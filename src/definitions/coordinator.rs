@@ -3,13 +3,13 @@
 
 use crate::workflow::condition::Condition;
 use base::config::Settings;
-use decisions::hosts::HostPattern;
 use decisions::node_type::NodeType;
 use decisions::policy::{Narrowing, Policy};
 use decisions::world::{Snapshot, SubagentFacts};
 use std::collections::BTreeSet;
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
+use types::host_pattern::HostPattern;
 
 /// The limits of the settings on decisions.
 #[derive(Clone, Debug)]

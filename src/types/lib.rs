@@ -16,6 +16,7 @@ pub mod cause;
 pub mod depth;
 pub mod duration;
 pub mod event;
+pub mod host_pattern;
 pub mod ids;
 pub mod job;
 pub mod json_kind;

@@ -5,6 +5,7 @@ use super::nats::NatsAccess;
 use super::{Backend, Environment, Model, Provider, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use types::host_pattern::HostPattern;
 use url::Url;
 
 /// Returns all problems of `settings`. `client_only` skips the checks for servers: a command that only sends requests
@@ -112,10 +113,7 @@ impl SettingsChecker<'_> {
 
     fn hosts_of_nodes(&mut self, hosts: &[String]) {
         for host in hosts {
-            let name = host.strip_prefix("*.").unwrap_or(host);
-            let url = Url::parse(&format!("http://{name}/")).ok().filter(|_| !name.contains([':', '/', '@', '*']));
-            if url.and_then(|url| url.host_str().map(str::to_owned)).is_none() {
-                let remedy = "allowed are hosts without a port (`api.example.com`), and `*.example.com` for subdomains";
+            if let Err(remedy) = HostPattern::parse(host) {
                 self.report("decisions.allowed_hosts", format!("found `{host}`"), remedy);
             }
         }

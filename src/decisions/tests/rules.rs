@@ -1,8 +1,8 @@
 //! Each rule, violated.
 
 use super::*;
-use crate::hosts::HostPattern;
 use crate::limits::{MAX_CODE_BYTES, MAX_FINDINGS, MAX_PAYLOAD_BYTES};
+use types::host_pattern::HostPattern;
 
 fn respond(changes: Value) -> Value {
     let mut payload = map(json!({"action_type": "respond", "response": "x", "intent": "greeting", "confidence": 1.0}));

@@ -1,10 +1,10 @@
 //! Checks the fields of coordinators: what their decisions may use, and their sub-agents.
 
 use super::{AgentChecker, call, question, quoted};
-use decisions::hosts::HostPattern;
 use decisions::node_type::NodeType;
 use std::collections::BTreeSet;
 use types::agent::coordinator::{CoordinatorConfig, Mode};
+use types::host_pattern::HostPattern;
 
 /// The types of nodes that a decision can name.
 const NODE_TYPES: [NodeType; 8] = [
