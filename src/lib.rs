@@ -44,6 +44,11 @@ pub mod workflow {
     pub use definitions::workflow::builder::*;
 }
 
+/// Scripts of PYTHON nodes: how a program that embeds the engine runs them.
+pub mod sandbox {
+    pub use sandbox::serve_if_asked;
+}
+
 /// The events that channels receive, and how to show replies that arrive in chunks.
 pub mod events {
     pub use types::event::{Event, EventType, Reply, ReplyKind, StatusEvent, StepEvent, TurnEnd, TurnEvent};

@@ -5,7 +5,8 @@ use crate::table::{print, print_json, print_table, table};
 use base::config::load::LoadedSettings;
 use clap::{Args, Subcommand};
 use lab::bench::options::{
-    InflightOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions, WorkflowsOptions,
+    InflightOptions, PythonOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions,
+    WorkflowsOptions,
 };
 use lab::bench::report::Report;
 use lab::bench::{self, Problem, Progress};
@@ -84,6 +85,15 @@ A FLOW streams the model's text. `model` is the time from the question to the fi
 model is called directly. `queue` and `SSE` are the times until a reader of the stream of events, or of a gateway's \
 server-sent events, gets the first chunk; values with a plus are in addition to the model's time.";
 
+const PYTHON: &str = "\
+Examples:
+  turnwheel bench python                            500 scripts for each figure
+  turnwheel bench python --scripts 5000 --json
+  turnwheel --set python.warm=4 bench python        more processes that wait
+
+`cold` is the time of a script in a new process, `warm` in a process that waits for it, from the request to the output. \
+The memory is the resident memory of a process that waits. It measures the runner of the settings python.*.";
+
 const EXAMPLES: &str = "\
 Examples:
   turnwheel bench turns                      turns per second and latency, compared with the floor
@@ -124,6 +134,9 @@ enum BenchCommand {
     /// Time from the model's first words to the first chunk at readers of the queue and of server-sent events
     #[command(after_help = STREAM)]
     Stream(StreamOptions),
+    /// Time of Python scripts in new and in waiting processes, scripts per second, and memory of a process
+    #[command(after_help = PYTHON)]
+    Python(PythonOptions),
     /// One process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
@@ -153,6 +166,9 @@ impl Bench {
                 }
                 BenchCommand::Stream(options) => {
                     Box::pin(bench::stream::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Python(options) => {
+                    Box::pin(bench::python::run(options, settings, env, &progress)).await?
                 }
                 BenchCommand::Member { orders } => return Box::pin(bench::workers::serve(orders)).await.map(|()| None),
             };
@@ -185,6 +201,7 @@ impl BenchCommand {
             Self::Recovery(options) => options.target.json,
             Self::Workflows(options) => options.target.json,
             Self::Stream(options) => options.target.json,
+            Self::Python(options) => options.json,
             Self::Member { .. } => false,
         }
     }

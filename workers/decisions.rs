@@ -9,6 +9,7 @@ use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::decisions::{DecisionVerdict, GivenWorld, ProposedDecision, named_schema, schemas, validate_here};
 use commands::session_decisions::SessionDecision;
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -105,7 +106,7 @@ pub struct SessionArgs {
 impl Decisions {
     pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Validate(command) => command.run(loaded),
+            Self::Validate(command) => command.run(loaded).await,
             Self::List(command) => command.list(loaded).await,
             Self::Replay(command) => command.replay(loaded).await,
             Self::Schema { name: Some(name) } => {
@@ -186,9 +187,11 @@ fn rows(decisions: &[SessionDecision]) -> TextTable {
 }
 
 impl ValidateDecision {
-    fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
+    async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<ExitCode> {
         let proposed = self.proposed()?;
-        let verdict = validate_here(&loaded.settings, &proposed)
+        let sandbox = Sandbox::new(&loaded.settings.python, None, &loaded.env, Tasks::new());
+        let verdict = validate_here(&loaded.settings, &sandbox, &proposed)
+            .await
             .map_err(|error| Failure::new(error.message, "`turnwheel decisions schema` prints all types and fields"))?;
         if self.json {
             print_json(&verdict)?;

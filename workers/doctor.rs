@@ -3,9 +3,11 @@
 use crate::connection::{NO_SYSTEM_HINT, is_cluster, running_dev};
 use crate::table::{print, print_json, printable};
 use base::config::load::LoadedSettings;
+use base::tasks::Tasks;
 use clap::Args;
 use commands::doctor::{self, Finding, Level};
 use engine::workflow::Flows;
+use sandbox::Sandbox;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -20,7 +22,7 @@ Examples:
 Without --initiate it changes nothing. On a cluster it checks that NATS and MongoDB are reachable, their versions, \
 streams, consumer, indexes, replicas, journal and sync, the difference of the clocks, that workers pull and that a \
 scheduler leads. Everywhere it checks for invalid agents and prompts, stuck lanes, overdue timers, dead letters, and \
-an unreachable trace collector.
+an unreachable trace collector, and that the sandbox runs a script and stops an attack.
 Exit status: 0 no problems (advice is allowed), 1 a problem, 2 wrong usage.";
 
 #[derive(Debug, Args)]
@@ -70,8 +72,10 @@ impl Doctor {
 
     async fn findings(&self, loaded: &LoadedSettings) -> anyhow::Result<Vec<Finding>> {
         let settings = &loaded.settings;
+        let sandbox = Sandbox::new(&settings.python, None, &loaded.env, Tasks::new());
         if is_cluster(loaded) {
-            return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), self.nats_monitor.as_deref())).await);
+            let monitor = self.nats_monitor.as_deref();
+            return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), &sandbox, monitor)).await);
         }
         if let Some(client) = running_dev(settings).await? {
             let mut findings = vec![Finding::ok(client.base(), "the dev server responds")];
@@ -83,6 +87,7 @@ impl Doctor {
             vec![Finding::problem(place, "no dev server is running, and no cluster is configured", NO_SYSTEM_HINT)];
         findings.extend(doctor::files(settings));
         findings.extend(doctor::telemetry(settings).await);
+        findings.extend(doctor::python(&settings.python, &sandbox).await);
         Ok(findings)
     }
 }

@@ -191,6 +191,8 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    // First: a child for scripts must not start threads, and reads no settings.
+    sandbox::serve_if_asked();
     let cli = Cli::parse();
     if let Command::Completions { shell } = cli.command {
         // Needs neither settings nor servers: shells run this when they start.

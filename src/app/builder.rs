@@ -33,6 +33,7 @@ pub struct EngineBuilder {
     pub(super) flows: Flows,
     pub(super) models: Vec<(String, Arc<dyn Model>)>,
     pub(super) patience: Duration,
+    pub(super) python_runner: Option<PathBuf>,
     in_memory: bool,
     /// Agents of files have a path, others do not.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
@@ -48,6 +49,7 @@ impl EngineBuilder {
             flows: Flows::builtin(),
             models: Vec::new(),
             patience: ASK_TIMEOUT,
+            python_runner: None,
             in_memory,
             agents: Vec::new(),
             workflows: Vec::new(),
@@ -138,6 +140,15 @@ impl EngineBuilder {
             workflow.map_err(|problem| WorkflowError::File { file, problem: Box::new(problem) })
         };
         self.workflows.extend(read::read_paths(&[path.as_ref().to_owned()]).into_iter().map(in_file));
+        self
+    }
+
+    /// The program that runs the scripts of PYTHON nodes when it is called with `python-runner`, such as the path of
+    /// `turnwheel`. Unless given, the running program itself, if its `main` calls
+    /// [`serve_if_asked`](crate::sandbox::serve_if_asked) first.
+    #[must_use]
+    pub fn python_runner(mut self, program: impl Into<PathBuf>) -> Self {
+        self.python_runner = Some(program.into());
         self
     }
 

@@ -84,6 +84,7 @@ use engine::worker::Worker;
 use engine::workflow::Flows;
 use gateway::GatewayState;
 use presence::Presence;
+use sandbox::Sandbox;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -145,6 +146,7 @@ pub struct Engine {
     /// The models that turns use, with their circuits. Created when the first worker starts.
     asked: Arc<OnceLock<Models>>,
     knowledge: Library,
+    sandbox: Arc<Sandbox>,
     /// Ids of the workflows that this engine has registered.
     registered: Mutex<BTreeSet<String>>,
     presence: Arc<Presence>,
@@ -186,9 +188,10 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, .. } = builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
+        let sandbox = Arc::new(Sandbox::new(&settings.python, python_runner, &env, roles.clone()));
         Self {
             queue,
             store,
@@ -200,6 +203,7 @@ impl Engine {
             models,
             asked,
             knowledge,
+            sandbox,
             registered,
             presence,
             patience,
@@ -320,6 +324,7 @@ impl Engine {
             .with_known(self.known())
             .with_flows(self.flows.clone())
             .with_knowledge(self.knowledge.clone())
+            .with_sandbox(Arc::clone(&self.sandbox))
             .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
     }
 
@@ -365,6 +370,7 @@ impl Engine {
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
             decisions: DecisionLimits::new(&self.settings, self.known().models()),
+            sandbox: Arc::clone(&self.sandbox),
             clock: self.clock.clone(),
         })
     }

@@ -9,6 +9,8 @@ use decisions::schema;
 use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
 use definitions::coordinator::DecisionLimits;
 use definitions::workflow::definition::WorkflowRecord;
+use engine::execution::scripts::with_scripts;
+use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -113,11 +115,12 @@ impl From<Verdicts> for DecisionVerdict {
 }
 
 /// Judges a decision with the workflows of the store, or in the given world. `models` are the known models besides
-/// `default` and `offline`.
+/// `default` and `offline`. `sandbox` compiles scripts.
 pub async fn validate(
     store: &dyn Store,
     settings: &Settings,
     models: &[String],
+    sandbox: &Sandbox,
     proposed: ProposedDecision,
 ) -> Result<DecisionVerdict, CommandError> {
     let ProposedDecision { session_id, agent_id, world: given, .. } = &proposed;
@@ -145,15 +148,22 @@ pub async fn validate(
     {
         world.add(facts(&record));
     }
-    Ok(Coordinator::new(&world).verdicts(decision).into())
+    let world = with_scripts(&world, &decision.payload, sandbox).await;
+    Ok(Coordinator::new(world.as_ref()).verdicts(decision).into())
 }
 
-/// Judges a decision with the settings and the given world only.
-pub fn validate_here(settings: &Settings, proposed: &ProposedDecision) -> Result<DecisionVerdict, CommandError> {
+/// Judges a decision with the settings and the given world only. `sandbox` compiles scripts.
+pub async fn validate_here(
+    settings: &Settings,
+    sandbox: &Sandbox,
+    proposed: &ProposedDecision,
+) -> Result<DecisionVerdict, CommandError> {
     let models: Vec<String> = settings.models.keys().cloned().collect();
     let mut world = DecisionLimits::new(settings, &models).world(None);
     add(&mut world, proposed.world.clone().unwrap_or_default())?;
-    Ok(Coordinator::new(&world).verdicts(decision(proposed)?).into())
+    let decision = decision(proposed)?;
+    let world = with_scripts(&world, &decision.payload, sandbox).await;
+    Ok(Coordinator::new(world.as_ref()).verdicts(decision).into())
 }
 
 /// The JSON Schemas by name.

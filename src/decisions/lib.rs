@@ -8,7 +8,7 @@
 //!   one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`], and
 //!   [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
 //! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
-//!   `hosts` reads the hosts of URLs. `python` looks at scripts.
+//!   `hosts` reads the hosts of URLs. [`python`] finds and looks at scripts.
 //! - `path` is the place of a value in a payload.
 
 pub mod answer;
@@ -25,7 +25,7 @@ pub mod order;
 mod path;
 pub mod payload;
 pub mod policy;
-mod python;
+pub mod python;
 pub mod reference;
 pub mod report;
 pub mod revision;

@@ -1,5 +1,30 @@
-//! A look at the code of PYTHON nodes for names that no script may use. It gives a model an early and readable error.
-//! The sandbox isolates scripts, not this look: names that are built at run time pass it.
+//! The scripts of a payload, and a look at them for names that no script may use. It gives a model an early and readable
+//! error. The sandbox isolates scripts, not this look: names that are built at run time pass it.
+
+use crate::limits::MAX_CODE_BYTES;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The scripts in a payload, so that a compiler can judge them before the validator does. Without those that are too
+/// large.
+pub fn scripts(payload: &Map<String, Value>) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    collect(payload, &mut found);
+    found.retain(|code| code.len() <= MAX_CODE_BYTES);
+    found
+}
+
+fn collect<'v>(fields: &'v Map<String, Value>, found: &mut BTreeSet<&'v str>) {
+    for (name, field) in fields {
+        match field {
+            // A change of a node names the field by its path.
+            Value::String(code) if name == "code" || name.ends_with(".code") => drop(found.insert(code)),
+            Value::Object(fields) => collect(fields, found),
+            Value::Array(items) => items.iter().filter_map(Value::as_object).for_each(|item| collect(item, found)),
+            _ => {}
+        }
+    }
+}
 
 /// Names outside of texts and comments, each with the remedy.
 const NAMES: &[(&str, &str)] = &[
@@ -153,6 +178,14 @@ mod tests {
 
     fn found(code: &str) -> Vec<(usize, &'static str)> {
         forbidden(code).into_iter().map(|found| (found.line, found.name)).collect()
+    }
+
+    #[test]
+    fn scripts_are_found_at_every_level() {
+        let payload = serde_json::json!({"nodes": [{"config": {"code": "a"}},
+            {"config": {"body": {"nodes": [{"config": {"code": "b"}}]}}}, {"config": {"code": "x".repeat(70_000)}}],
+            "modifications": {"config.code": "c"}, "code": 1});
+        assert_eq!(scripts(payload.as_object().unwrap()), ["a", "b", "c"].into());
     }
 
     #[test]

@@ -67,6 +67,15 @@ pub struct SubagentFacts {
     pub timeout: Option<f64>,
 }
 
+/// The findings of a compiler about a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeFacts {
+    /// The reason for which the script does not compile, with its line and remedy.
+    pub error: Option<String>,
+    /// Probable mistakes, with their line and remedy.
+    pub warnings: Vec<String>,
+}
+
 /// Reads a condition in the grammar of workflow files, in which `{r0}` is a variable. The error is the problem with its
 /// remedy.
 pub type ConditionCheck = fn(&str) -> Result<(), String>;
@@ -85,6 +94,8 @@ pub trait World {
     fn policy(&self) -> &Policy;
     /// Checks a condition.
     fn check_condition(&self, condition: &str) -> Result<(), String>;
+    /// The findings about a script; `None` if it was not compiled.
+    fn code(&self, code: &str) -> Option<&CodeFacts>;
 }
 
 /// A world in memory.
@@ -98,13 +109,16 @@ pub struct Snapshot {
     pub subagents: BTreeMap<String, SubagentFacts>,
     /// The limits on decisions.
     pub policy: Policy,
+    /// Findings about scripts by their code. Scripts that are not in it are not judged by a compiler.
+    pub codes: BTreeMap<String, CodeFacts>,
     conditions: ConditionCheck,
 }
 
 impl Snapshot {
     /// A world without workflows and sub-agents.
     pub fn new(policy: Policy, conditions: ConditionCheck) -> Self {
-        Self { workflows: BTreeMap::new(), current: None, subagents: BTreeMap::new(), policy, conditions }
+        let (workflows, subagents, codes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { workflows, current: None, subagents, policy, codes, conditions }
     }
 
     /// Adds a workflow.
@@ -136,5 +150,9 @@ impl World for Snapshot {
 
     fn check_condition(&self, condition: &str) -> Result<(), String> {
         (self.conditions)(condition)
+    }
+
+    fn code(&self, code: &str) -> Option<&CodeFacts> {
+        self.codes.get(code)
     }
 }

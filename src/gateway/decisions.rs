@@ -25,7 +25,7 @@ pub(super) async fn validate(
     Body(proposed): Body<ProposedDecision>,
 ) -> Result<Json<DecisionVerdict>, Reject> {
     let (store, models) = (state.store.as_ref(), state.known.models());
-    Ok(Json(decisions::validate(store, &state.settings, models, proposed).await?))
+    Ok(Json(decisions::validate(store, &state.settings, models, &state.sandbox, proposed).await?))
 }
 
 pub(super) const SCHEMAS: Operation = Operation::get("/api/v1/decisions/schema", "decisions", "list_decision_schemas")

@@ -58,7 +58,8 @@ use auth::BearerTokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
-use base::config::Settings;
+use base::config::{Environment, Settings};
+use base::tasks::Tasks;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
@@ -66,6 +67,7 @@ use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
 use limits::StreamSlots;
 use openapi::{Access, Document};
+use sandbox::Sandbox;
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -92,6 +94,8 @@ pub struct GatewayState {
     tokens: BearerTokens,
     cors: Origins,
     knowledge: Library,
+    /// Compiles the scripts of decisions.
+    sandbox: Arc<Sandbox>,
     limits: Limits,
     streams: StreamSlots,
     stop: CancellationToken,
@@ -108,6 +112,7 @@ impl GatewayState {
         let limits = Limits::new(&settings);
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
+        let sandbox = Arc::new(Sandbox::new(&settings.python, None, &Environment::from_process(), Tasks::new()));
         Self {
             queue,
             store,
@@ -118,6 +123,7 @@ impl GatewayState {
             tokens,
             cors,
             knowledge,
+            sandbox,
             limits,
             streams,
             stop,
@@ -138,6 +144,11 @@ impl GatewayState {
     /// Shares the knowledge indexes of this process's worker, so that a refresh reaches both.
     pub fn with_knowledge(self, knowledge: Library) -> Self {
         Self { knowledge, ..self }
+    }
+
+    /// Shares the sandbox of this process's worker.
+    pub fn with_sandbox(self, sandbox: Arc<Sandbox>) -> Self {
+        Self { sandbox, ..self }
     }
 
     /// Replaces the flows that workflows may name, for a program with its own flows.

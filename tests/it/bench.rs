@@ -125,3 +125,12 @@ async fn readers_of_a_text_are_measured_beside_its_model() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_are_measured_in_new_and_in_waiting_processes() {
+    let (report, _) = bench(&["python", "--scripts", "5"]).await;
+    let row = &report["rows"][0];
+    for field in ["cold_p50_ms", "cold_p99_ms", "warm_p50_ms", "warm_p99_ms", "scripts_per_s", "idle_child_mib"] {
+        assert!(row[field].as_f64().is_some_and(|figure| figure > 0.0), "{field}: {report}");
+    }
+}

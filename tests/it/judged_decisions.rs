@@ -223,3 +223,17 @@ async fn the_command_judges_without_servers() {
     let all = folder.run(&["decisions", "schema"], "").await.json();
     assert_eq!(all.as_object().unwrap().len(), 12);
 }
+
+#[tokio::test]
+async fn scripts_are_compiled_before_they_are_judged() {
+    let gateway = Gateway::idle(&embedded().await).await;
+    let plan = |code: &str| json!({"action_type": "create_node", "node_type": "PYTHON", "node_name": "a", "config": {"code": code}});
+    let judged = verdict(&gateway, &plan("x = 1\ndef f():\n  yield x\nreturn 1"), &Value::Null).await;
+    assert_eq!(judged["is_valid"], false);
+    let error = "`config.code` does not compile: line 3: the built-in Python does not support yield expressions; build a \
+                 list, or set python.runner";
+    assert!(judged["errors"].as_array().unwrap().contains(&json!(error)), "{judged}");
+    let judged = verdict(&gateway, &plan("import pandas\nreturn 1"), &Value::Null).await;
+    assert_eq!(judged["is_valid"], true, "a missing module is a warning: {judged}");
+    assert!(judged["warnings"].to_string().contains("in line 1 imports `pandas`"), "{judged}");
+}

@@ -1,5 +1,6 @@
 //! Two namespaces share neither a database nor a stream.
 
+use crate::support::engine::sandbox;
 use crate::support::servers::cluster;
 use base::config::Settings;
 use base::tasks::Tasks;
@@ -23,7 +24,7 @@ async fn a_database_belongs_to_the_namespace_that_used_it_first() {
     for part in [format!("belongs to namespace `{}`", settings.namespace), "set mongodb.database to".into()] {
         assert!(refused.contains(&part), "{part}: {refused}");
     }
-    let findings = Box::pin(doctor::cluster(&other, &Flows::builtin(), None)).await;
+    let findings = Box::pin(doctor::cluster(&other, &Flows::builtin(), &sandbox(&other), None)).await;
     let found = findings.iter().find(|finding| finding.place == settings.mongodb.database).unwrap();
     assert!(found.level == Level::Problem && found.what.contains("belongs to namespace"), "{found:?}");
     assert!(found.remedy.contains("mongodb.database"), "{found:?}");

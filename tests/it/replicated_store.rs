@@ -4,6 +4,7 @@ use crate::away::{SESSIONS, gated_model, is_ready, is_unready_for};
 use crate::conformance::kit::{self, grant, run_turn, step};
 use crate::scenarios::sales;
 use crate::support::backend::cluster_of;
+use crate::support::engine::sandbox;
 use crate::support::engine::{DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::process::Process;
@@ -51,7 +52,7 @@ async fn reads_go_to_the_primary_though_the_address_asks_for_a_secondary_that_la
     assert_eq!(store.turns("s", 10).await.unwrap().len(), 1);
     assert!(store.session("s").await.unwrap().unwrap().lease.is_some());
     set.applies(READER, true).await;
-    let findings = Box::pin(doctor::cluster(&reading, &Flows::builtin(), None)).await;
+    let findings = Box::pin(doctor::cluster(&reading, &Flows::builtin(), &sandbox(&reading), None)).await;
     let found = findings.iter().find(|finding| finding.place == "reads").unwrap();
     assert!(found.level == Level::Advice && found.what.contains("secondaryPreferred"), "{found:?}");
 }

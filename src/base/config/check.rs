@@ -2,9 +2,11 @@
 
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
-use super::{Backend, Environment, Model, Provider, Settings};
+use super::{Backend, Environment, Model, Provider, Python, PythonRunner, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use types::duration;
 use types::host_pattern::HostPattern;
 use url::Url;
 
@@ -24,6 +26,7 @@ pub(super) fn check(
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
     }
+    check.python(&settings.python);
     check.telemetry(settings);
     if !client_only {
         check.listeners(settings);
@@ -33,6 +36,9 @@ pub(super) fn check(
 
 /// Fields of a request that the engine writes and `extra` must not change.
 const ENGINE_FIELDS: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
+
+/// The longest attempt of a node.
+const MAX_SCRIPT_TIME: Duration = Duration::from_secs(300);
 
 struct SettingsChecker<'a> {
     origins: &'a BTreeMap<String, Origin>,
@@ -76,6 +82,18 @@ impl SettingsChecker<'_> {
         let uri = &settings.mongodb.uri;
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
             self.report("mongodb.uri", "is not an address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+        }
+    }
+
+    fn python(&mut self, python: &Python) {
+        if python.timeout.0 > MAX_SCRIPT_TIME {
+            let found = format!("found `{}`", duration::format(python.timeout.0));
+            self.report("python.timeout", found, "at most `300s` are allowed");
+        }
+        let is_empty = python.command.first().is_none_or(|program| program.trim().is_empty());
+        if python.runner == PythonRunner::Command && is_empty {
+            let remedy = r#"give program and arguments, such as ["python3", "/opt/turnwheel/wasi_runner.py"]"#;
+            self.report("python.command", "is empty, while `python.runner` is `command`", remedy);
         }
     }
 

@@ -31,6 +31,9 @@ const ITEM_BUCKETS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.
 /// The reasons for which the sequences of a session are set back.
 const REWIND_CAUSES: [&str; 2] = ["stream", "tail"];
 
+/// The ways in which a script's process is stopped or dies.
+const SCRIPT_DEATHS: [&str; 5] = ["timeout", "memory", "output", "forbidden", "crashed"];
+
 /// The metrics of this process.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
@@ -72,6 +75,9 @@ pub struct Metrics {
     requests: IntCounterVec,
     budget_refusals: [IntCounter; Limit::ALL.len()],
     actions: IntCounterVec,
+    /// Scripts of PYTHON nodes that run.
+    pub scripts_running: IntGauge,
+    script_deaths: [IntCounter; SCRIPT_DEATHS.len()],
     /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
     models: model::Families,
@@ -100,6 +106,12 @@ impl Metrics {
             "turnwheel_rewinds_total",
             "Sessions whose sequences were set back because the stream of jobs went back, by cause.",
             &["cause"],
+        );
+        let deaths = counters(
+            &registry,
+            "turnwheel_script_deaths_total",
+            "Scripts of PYTHON nodes that were stopped or whose process died, by kind.",
+            &["kind"],
         );
         let build = registered(
             &registry,
@@ -169,6 +181,8 @@ impl Metrics {
                 "Actions that turns and runs executed, by outcome.",
                 &["kind", "target", "outcome"],
             ),
+            scripts_running: gauge(&registry, "turnwheel_scripts_running", "Scripts of PYTHON nodes that run."),
+            script_deaths: SCRIPT_DEATHS.map(|kind| deaths.with_label_values(&[kind])),
             crowded: counter(
                 &registry,
                 "turnwheel_crowded_jobs_total",
@@ -204,6 +218,13 @@ impl Metrics {
     /// Counts an action that was executed or refused. `target` must be a target of the agent's file or `unknown`.
     pub fn action(&self, kind: &str, target: &str, outcome: &str) {
         self.actions.with_label_values(&[kind, target, outcome]).inc();
+    }
+
+    /// Counts a script that was stopped or whose process died. An unknown `kind` is ignored.
+    pub fn script_death(&self, kind: &str) {
+        if let Some(place) = SCRIPT_DEATHS.iter().position(|known| *known == kind) {
+            self.script_deaths[place].inc();
+        }
     }
 
     /// Counts a job that became a dead letter.

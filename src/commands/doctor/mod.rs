@@ -2,18 +2,21 @@
 //!
 //! [`fn@cluster`] checks the servers (`nats`, `replicas`, `mongo`). When these are usable, it runs [`fn@work`], which
 //! checks agents, lanes, timers and dead letters over the traits of queue and store. [`fn@files`] checks prompts and
-//! models' keys, [`unapplied`] checks agent files, and [`fn@telemetry`] checks the collector of traces.
+//! models' keys, [`unapplied`] checks agent files, [`fn@telemetry`] checks the collector of traces, and [`fn@python`] the
+//! sandbox.
 
 mod files;
 mod initiate;
 mod mongo;
 mod nats;
+mod python;
 mod replicas;
 mod telemetry;
 mod work;
 
 pub use files::{files, unapplied};
 pub use initiate::initiate;
+pub use python::python;
 pub use telemetry::telemetry;
 pub use work::work;
 
@@ -24,6 +27,7 @@ use cluster::nats::NatsQueue;
 use definitions::agent::validate::KnownNames;
 use engine::run;
 use engine::workflow::Flows;
+use sandbox::Sandbox;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -95,13 +99,14 @@ impl Finding {
 
 /// Checks a cluster: first the servers, then agents, lanes, timers and dead letters. `monitor` is the address of
 /// nats-server's monitoring port; without it, the check tries the usual port of the server.
-pub async fn cluster(settings: &Settings, flows: &Flows, monitor: Option<&str>) -> Vec<Finding> {
+pub async fn cluster(settings: &Settings, flows: &Flows, sandbox: &Sandbox, monitor: Option<&str>) -> Vec<Finding> {
     let known = KnownNames::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes), of_collector) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings), telemetry(settings));
     findings.extend(of_mongo);
     findings.extend(files(settings));
     findings.extend(of_collector);
+    findings.extend(python(&settings.python, sandbox).await);
     // Opening queue and store would create missing streams and indexes. The doctor must not change anything.
     if streams && indexes {
         let tasks = Tasks::new();

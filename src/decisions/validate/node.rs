@@ -140,6 +140,12 @@ fn python(check: &mut Check<'_>, path: &Path<'_>, config: &Map<String, Value>) {
             format!("has `{reference}`, but code has no references; add it to `input_mapping` and use the variable")
         });
     }
+    if let Some(facts) = check.world.code(code) {
+        if let Some(error) = &facts.error {
+            check.report.error(Group::Unsupported, &path, || format!("does not compile: {error}"));
+        }
+        facts.warnings.iter().for_each(|warning| check.report.warn(&path, || warning.clone()));
+    }
     for found in forbidden(code) {
         check.report.error(Group::Safety, &path, || {
             format!("uses `{}` in line {}, which scripts may not; {}", found.name, found.line, found.remedy)

@@ -1,11 +1,12 @@
 //! What turns and runs have in common: the [`Services`] that they work with, why one ends early ([`TurnError`],
 //! [`CancelReason`]), and which turn it is ([`TurnId`]). [`reply_stream`] publishes a reply while it is made,
 //! [`prompt_view`] has the texts of a plan for prompts, [`stored`] finds workflows and task agents, [`mod@read_back`]
-//! reads a session's published events.
+//! reads a session's published events, [`scripts`] compiles the scripts of decisions.
 
 pub mod prompt_view;
 pub(crate) mod read_back;
 pub(crate) mod reply_stream;
+pub mod scripts;
 pub mod stored;
 
 use crate::action::http::HttpCaller;
@@ -23,6 +24,7 @@ use base::config::WorkflowLimits;
 use base::error::SharedError;
 use base::http_client::bounded;
 use definitions::coordinator::DecisionLimits;
+use sandbox::Sandbox;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{Queue, QueueError};
@@ -68,6 +70,8 @@ pub struct Services {
     pub keep_turns: Duration,
     /// The limits of the settings on coordinators' decisions.
     pub decisions: DecisionLimits,
+    /// Runs and checks the scripts of PYTHON nodes.
+    pub sandbox: Arc<Sandbox>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

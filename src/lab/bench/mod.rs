@@ -13,7 +13,7 @@
 //!   conditions of the measurement.
 //!
 //! Benchmarks, one file each: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`],
-//! [`stream`].
+//! [`stream`], [`python`].
 
 mod agent;
 mod baseline;
@@ -23,6 +23,7 @@ pub mod inflight;
 mod load;
 pub mod options;
 mod process;
+pub mod python;
 pub mod recovery;
 mod replies;
 pub mod report;

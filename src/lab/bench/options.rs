@@ -130,6 +130,20 @@ pub struct SessionsOptions {
     pub retention: Duration,
 }
 
+/// Options of `bench python`.
+#[derive(Args, Clone, Debug)]
+pub struct PythonOptions {
+    /// Scripts of each of the three measurements
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = positive)]
+    pub scripts: usize,
+    /// Folder for the benchmark's files [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Options of `bench workflows`.
 #[derive(Args, Clone, Debug)]
 pub struct WorkflowsOptions {

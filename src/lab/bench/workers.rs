@@ -25,6 +25,7 @@ use engine::prompt::Prompts;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
+use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -188,6 +189,7 @@ fn services(
         budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         keep_turns: settings.retention.turns.0,
         decisions: DecisionLimits::new(settings, &[]),
+        sandbox: Arc::new(Sandbox::off()),
         clock: Clock::system(),
         store,
         models,

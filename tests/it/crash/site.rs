@@ -17,6 +17,7 @@ use engine::knowledge::Library;
 use engine::model::Models;
 use engine::prompt::Prompts;
 use engine::workflow::{Flow, FlowContext, FlowError, Flows, Question};
+use sandbox::Sandbox;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::queue::Queue;
@@ -74,6 +75,7 @@ impl Kit {
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             keep_turns: Duration::from_secs(7 * 86_400),
             decisions: DecisionLimits::new(&Settings::default(), &[]),
+            sandbox: Arc::new(Sandbox::off()),
             clock,
             store,
             models: self.models.clone(),

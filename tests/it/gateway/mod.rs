@@ -7,6 +7,7 @@ mod operators;
 use crate::scenarios::{answer, engine, sales, sales_with};
 use crate::support::backend::{embedded, embedded_with};
 use crate::support::background;
+use crate::support::engine::sandbox;
 use crate::support::engine::{Backend, DEADLINE, Engine};
 use base::clock;
 use base::config::Settings;
@@ -96,7 +97,8 @@ impl Gateway {
     pub async fn start(queue: &Arc<dyn Queue>, store: &Arc<dyn Store>, settings: &Settings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let state = GatewayState::new(Arc::clone(queue), Arc::clone(store), Arc::new(settings.clone()));
+        let state = GatewayState::new(Arc::clone(queue), Arc::clone(store), Arc::new(settings.clone()))
+            .with_sandbox(Arc::new(sandbox(settings)));
         let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
         let (token, over) = (stop.clone(), ended.clone());
         background(async move {

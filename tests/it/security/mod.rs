@@ -5,6 +5,8 @@ mod depth;
 mod injection;
 mod leaks;
 mod limits;
+mod python;
+mod python_command;
 mod targets;
 
 use crate::support::background;

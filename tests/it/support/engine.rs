@@ -6,6 +6,7 @@ use super::{background, eventually, within};
 use crate::conformance::kit;
 use base::clock;
 use base::config::{self, Settings};
+use base::tasks::Tasks;
 use definitions::agent::AgentRecord;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
@@ -22,6 +23,7 @@ use engine::worker::Worker;
 use engine::workflow::Flows;
 use futures::StreamExt;
 use lab::invariants;
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +100,12 @@ pub fn scripted(model: &ScriptedModel) -> config::Model {
     }
 }
 
+/// A sandbox that runs scripts with the built program: the test's own executable serves none.
+pub fn sandbox(settings: &Settings) -> Sandbox {
+    let env = config::Environment::from_process();
+    Sandbox::new(&settings.python, Some(env!("CARGO_BIN_EXE_turnwheel").into()), &env, Tasks::new())
+}
+
 impl Engine {
     /// Starts neither workers nor a scheduler: the test starts them itself, or other processes do the work.
     pub async fn watching(backend: Backend, model: ScriptedModel) -> Self {
@@ -142,6 +150,7 @@ impl Engine {
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
             decisions: DecisionLimits::new(&self.settings, &[]),
+            sandbox: Arc::new(sandbox(&self.settings)),
             clock: clock::Clock::system(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Round, available};
 use crate::execution::TurnError;
+use crate::execution::scripts::with_scripts;
 use crate::journal::{Done, Durability, Label, StepError};
 use crate::turn::state::Turn;
 use decisions::correct::Correction;
@@ -48,9 +49,10 @@ impl Turn<'_> {
     ) -> Result<Verdict, TurnError> {
         let (kind, key, journal) = (decision.decision_type, format!("{iteration}/judge"), self.journal.clone());
         let label = Label { kind: "decision", target: kind.as_str() };
-        let input = decision.clone();
+        let (services, input) = (self.services, decision.clone());
         let step = journal.step(&key, label, Durability::OnReturn, &input, |_| async move {
-            let verdict = match Coordinator::new(world).judge(decision) {
+            let world = with_scripts(world, &decision.payload, &services.sandbox).await;
+            let verdict = match Coordinator::new(world.as_ref()).judge(decision) {
                 Judged::Rejected { errors } => {
                     RecordedVerdict { errors, corrected: None, corrections: Vec::new(), warnings: Vec::new() }
                 }
