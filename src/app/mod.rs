@@ -37,7 +37,7 @@
 //! ```
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
-//! the end of a turn, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
+//! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
 //! store. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
@@ -45,6 +45,7 @@ mod backend;
 mod builder;
 mod error;
 mod presence;
+mod services;
 mod workflows;
 
 pub use answer::Answer;
@@ -59,25 +60,18 @@ pub use error::EngineError;
 
 use answer::Awaited;
 use base::clock::Clock;
-use base::config::{Backend, Environment, SecretValues, Settings};
+use base::config::{Backend, Environment, Settings};
 use base::tasks::{OnPanic, Tasks};
 use commands::error::CommandError;
 use definitions::agent::AgentRecord;
 use definitions::agent::validate::KnownNames;
-use definitions::coordinator::DecisionLimits;
 use definitions::document::Finding;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
-use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
-use engine::budget::Budgets;
-use engine::execution::Services;
-use engine::execution::prompt_view::PlanTextCache;
-use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
 use engine::model::{Model, Models};
-use engine::prompt::Prompts;
 use engine::run;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
@@ -335,44 +329,6 @@ impl Engine {
         infos.extend(self.models.iter().map(|(name, _)| ModelInfo::from_rust(name)));
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         infos
-    }
-
-    /// The models with their circuits, which all workers of this process share.
-    fn asked_models(&self, secrets: &SecretValues) -> Result<Models, EngineError> {
-        if let Some(models) = self.asked.get() {
-            return Ok(models.clone());
-        }
-        let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
-        let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
-        Ok(self.asked.get_or_init(|| models).clone())
-    }
-
-    /// The dependencies of a worker's turns.
-    fn services(&self) -> Result<Services, EngineError> {
-        let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
-        let (fill, mask) = (Arc::clone(&secrets), Arc::clone(&secrets));
-        let secret_fill = SecretFill::new(
-            Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
-            Arc::new(move |text: &str| mask.mask(text)),
-        );
-        Ok(Services {
-            queue: Arc::clone(&self.queue),
-            store: Arc::clone(&self.store),
-            models: self.asked_models(&secrets)?,
-            prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
-            plan_texts: PlanTextCache::default(),
-            http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
-            tools: self.tools.clone(),
-            flows: self.flows.clone(),
-            knowledge: self.knowledge.clone(),
-            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
-            limits: self.settings.workflow.clone(),
-            budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
-            keep_turns: self.settings.retention.turns.0,
-            decisions: DecisionLimits::new(&self.settings, self.known().models()),
-            sandbox: Arc::clone(&self.sandbox),
-            clock: self.clock.clone(),
-        })
     }
 
     /// Publishes a user's message on its session's lane. The message is durable on return; a worker of any process

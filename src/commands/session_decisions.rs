@@ -7,8 +7,10 @@ use decisions::judge::Coordinator;
 use decisions::kind::Decision;
 use decisions::world::Snapshot;
 use definitions::coordinator::DecisionLimits;
+use engine::execution::scripts::with_scripts;
 use engine::turn::{DecisionOutcome, RecordedDecision, decisions_of_turn, unavailable};
 use futures::{StreamExt, TryStreamExt, stream};
+use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
 use types::ids;
@@ -46,11 +48,13 @@ pub struct VerdictNow {
 }
 
 /// The decisions of a session's last `turns` turns, in the order in which they were taken, with secrets masked. With
-/// `replay` each is judged again. `models` are the known models besides `default` and `offline`.
+/// `replay` each is judged again: `models` are the known models besides `default` and `offline`, and `sandbox` compiles
+/// scripts.
 pub async fn session_decisions(
     store: &dyn Store,
     settings: &Settings,
     models: &[String],
+    sandbox: &Sandbox,
     session_id: &str,
     turns: usize,
     replay: bool,
@@ -73,26 +77,32 @@ pub async fn session_decisions(
     });
     let recorded: Vec<Vec<RecordedDecision>> = read.buffered(CONCURRENT_READS).try_collect().await?;
     let secrets = SecretValues::from_settings(settings);
-    let shown = recorded.into_iter().flatten().map(|recorded| shown(recorded, world.as_ref(), &secrets));
-    Ok(shown.collect())
+    let mut decisions = Vec::new();
+    for recorded in recorded.into_iter().flatten() {
+        let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
+        let now = match world.as_ref().filter(|_| was_judged) {
+            Some(world) => Some(again(&recorded, world, sandbox).await),
+            None => None,
+        };
+        decisions.push(SessionDecision { recorded: masked_decision(recorded, &secrets), now });
+    }
+    Ok(decisions)
 }
 
-/// Judges a decision again if there is a world, and masks its secrets.
-fn shown(mut recorded: RecordedDecision, world: Option<&Snapshot>, secrets: &SecretValues) -> SessionDecision {
-    let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
-    let now = world.filter(|_| was_judged).map(|world| again(&recorded, world));
+fn masked_decision(mut recorded: RecordedDecision, secrets: &SecretValues) -> RecordedDecision {
     let mask = |text: &str| secrets.mask(text);
     recorded.payload = masked(&recorded.payload, &mask);
     recorded.corrected = recorded.corrected.map(|corrected| masked(&corrected, &mask));
     for text in recorded.errors.iter_mut().chain(&mut recorded.warnings) {
         *text = mask(text);
     }
-    SessionDecision { recorded, now }
+    recorded
 }
 
-fn again(recorded: &RecordedDecision, world: &Snapshot) -> VerdictNow {
+async fn again(recorded: &RecordedDecision, world: &Snapshot, sandbox: &Sandbox) -> VerdictNow {
     let kind = recorded.decision_type;
-    let verdicts = Coordinator::new(world).verdicts(Decision::new(kind, recorded.payload.clone()));
+    let world = with_scripts(world, &recorded.payload, sandbox).await;
+    let verdicts = Coordinator::new(world.as_ref()).verdicts(Decision::new(kind, recorded.payload.clone()));
     let errors = match verdicts.valid_after_correction {
         true => unavailable(kind),
         false => verdicts.given.errors,

@@ -73,6 +73,7 @@ pub(super) async fn list(
 ) -> Result<Json<DecisionList>, Reject> {
     let turns = bounded(which.limit)?;
     let (store, models) = (state.store.as_ref(), state.known.models());
-    let decisions = session_decisions(store, &state.settings, models, &session_id, turns, which.replay).await?;
+    let decisions =
+        session_decisions(store, &state.settings, models, &state.sandbox, &session_id, turns, which.replay).await?;
     Ok(Json(DecisionList { decisions }))
 }

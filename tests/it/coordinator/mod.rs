@@ -10,6 +10,7 @@ use ::commands::session_decisions::session_decisions;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::execution::Services;
 use futures::{StreamExt, future};
+use sandbox::Sandbox;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -265,8 +266,10 @@ async fn recorded_decisions_are_listed_and_judged_again(backend: Backend) {
     let answers = vec![answer(&[vague]), answer(&[respond("早了"), spawn("报价")]), answer(&[sure])];
     let engine = engine(backend, answers).await;
     engine.say("s1", "m-1", "查报价").await;
+    let sandbox = Sandbox::off();
     let listed = async |engine: &Engine, replay| {
-        let listed = session_decisions(engine.store.as_ref(), &engine.settings, &[], "s1", 50, replay).await.unwrap();
+        let listed =
+            session_decisions(engine.store.as_ref(), &engine.settings, &[], &sandbox, "s1", 50, replay).await.unwrap();
         listed.into_iter().map(|decision| json!(decision)).collect::<Vec<_>>()
     };
     let all = listed(&engine, false).await;

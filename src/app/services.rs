@@ -1,0 +1,54 @@
+//! The dependencies of a worker's turns.
+
+use super::builder::EngineBuilder;
+use super::{Engine, EngineError};
+use base::config::SecretValues;
+use definitions::coordinator::DecisionLimits;
+use engine::action::http::{HttpCaller, SecretFill};
+use engine::budget::Budgets;
+use engine::execution::Services;
+use engine::execution::prompt_view::PlanTextCache;
+use engine::execution::stored::StoredDefinitions;
+use engine::model::Models;
+use engine::prompt::Prompts;
+use std::sync::Arc;
+
+impl Engine {
+    /// The models with their circuits, which all workers of this process share.
+    fn asked_models(&self, secrets: &SecretValues) -> Result<Models, EngineError> {
+        if let Some(models) = self.asked.get() {
+            return Ok(models.clone());
+        }
+        let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
+        let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
+        Ok(self.asked.get_or_init(|| models).clone())
+    }
+
+    /// The dependencies of a worker's turns.
+    pub(super) fn services(&self) -> Result<Services, EngineError> {
+        let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
+        let (fill, mask) = (Arc::clone(&secrets), Arc::clone(&secrets));
+        let secret_fill = SecretFill::new(
+            Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
+            Arc::new(move |text: &str| mask.mask(text)),
+        );
+        Ok(Services {
+            queue: Arc::clone(&self.queue),
+            store: Arc::clone(&self.store),
+            models: self.asked_models(&secrets)?,
+            prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
+            plan_texts: PlanTextCache::default(),
+            http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
+            tools: self.tools.clone(),
+            flows: self.flows.clone(),
+            knowledge: self.knowledge.clone(),
+            definitions: Arc::new(StoredDefinitions::new(Arc::clone(&self.store))),
+            limits: self.settings.workflow.clone(),
+            budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
+            keep_turns: self.settings.retention.turns.0,
+            decisions: DecisionLimits::new(&self.settings, self.known().models()),
+            sandbox: Arc::clone(&self.sandbox),
+            clock: self.clock.clone(),
+        })
+    }
+}
