@@ -50,8 +50,8 @@ A turn's decisions are listed after its commit, until the setting retention.turn
 
 const REPLAY: &str = "\
 Examples:
-  turnwheel decisions replay --session s1             decisions that would be judged in another way now
-  turnwheel decisions replay --session s1 --json      all decisions, each with the verdict of now
+  turnwheel decisions replay --session s1             verdicts that would differ now
+  turnwheel decisions replay --session s1 --json      all decisions, with the verdict of now
 
 Judges the recorded decisions by the rules, settings and agent file of now. Nothing is carried out or changed.";
 
