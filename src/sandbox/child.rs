@@ -74,7 +74,7 @@ impl Child {
         // The id is that of the group, and belongs to this process until it is reaped.
         let id = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(group) = id {
-            // It fails only if the group has no processes any more.
+            // It fails only if the group has no processes left to kill.
             kill_process_group(group, Signal::KILL).ok();
         }
     }
@@ -128,7 +128,7 @@ impl Child {
     }
 }
 
-/// Reads a stream to its end and keeps its beginning.
+/// Reads a whole stream and keeps its beginning.
 async fn keep(mut stream: impl AsyncRead + Unpin, kept: &mut Vec<u8>) {
     let mut part = [0; 1024];
     while let Ok(length @ 1..) = stream.read(&mut part).await {

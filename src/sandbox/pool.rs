@@ -1,4 +1,4 @@
-//! Children that wait for a script, and the limit on those that work.
+//! Children that wait for a script, and the limit on working children.
 
 use crate::child::Child;
 use crate::error::{ErrorKind, ScriptError};
@@ -62,7 +62,7 @@ impl Pool {
         called
     }
 
-    /// Takes a waiting child or starts one, and has another one started in its place.
+    /// Takes a waiting child or starts one, and has another waiting child started.
     fn take(self: &Arc<Self>) -> Result<Child, ScriptError> {
         let waiting = loop {
             let waiting = self.waiting().pop();

@@ -9,7 +9,7 @@ pub const RUNNER_COMMAND: &str = "python-runner";
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
 
-/// What the child does with the code.
+/// The operation of the child on the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {

@@ -56,7 +56,7 @@ impl Confined {
 }
 
 /// Limits memory, time and files, and lets the kernel kill the process at any system call besides a few. `memory` is in
-/// addition to what the process uses already.
+/// addition to the memory that the process uses already.
 pub(super) fn confine(memory: u64, seconds: u64) -> Result<Confined, String> {
     let used = address_space()?;
     let limits = [
