@@ -5,8 +5,8 @@ use crate::limits::MAX_CODE_BYTES;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The scripts in a payload, so that a compiler can judge them before the validator does. Without those that are too
-/// large.
+/// The scripts in a payload, so that a compiler can judge them before the validator does. Scripts that are too large are
+/// omitted.
 pub fn scripts(payload: &Map<String, Value>) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     collect(payload, &mut found);

@@ -1,7 +1,7 @@
 //! One child process: started, given one line, and killed.
 
 use crate::error::{ErrorKind, ScriptError};
-use crate::protocol::{Limits, Problem, ProblemKind, Response, VERSION, cut};
+use crate::protocol::{Limits, Response, VERSION, cut};
 use crate::runner::Program;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
@@ -178,11 +178,8 @@ fn ended(status: ExitStatus, errors: &str) -> ScriptError {
         return ScriptError::new(ErrorKind::Timeout, "the script used its processor time up; compute less");
     }
     if is(Signal::ABORT) && errors.contains("memory allocation of") {
-        let problem = Problem::new(
-            ProblemKind::Memory,
-            "the script needs more memory than `memory_mb` allows; keep less, or raise python.memory_mb",
-        );
-        return ScriptError::reported(problem, String::new());
+        let message = "the script needs more memory than `memory_mb` allows; keep less, or raise python.memory_mb";
+        return ScriptError::new(ErrorKind::Memory, message);
     }
     let last = errors.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no message");
     let last: String = last.chars().take(200).collect();

@@ -1,19 +1,21 @@
 //! The reasons for which a script fails.
 
-use crate::protocol::{Problem, ProblemKind};
+use crate::protocol::Problem;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The kind of a script's failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The kind of a script's failure, also in the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ErrorKind {
     /// The code is no Python.
     Syntax,
     /// The runner does not support a construct of the code.
     Unsupported,
-    /// The script has raised an exception.
+    /// The script has raised an exception, or returned a value that is no JSON.
     Exception,
     /// The script took too long, and was killed.
     Timeout,
@@ -23,7 +25,9 @@ pub enum ErrorKind {
     Output,
     /// The script has tried to reach a file, the environment or the network.
     Forbidden,
-    /// The child process has ended without a response, or responded with something else than the protocol's line.
+    /// The child process has ended without a response, or responded with something else than the protocol's line. The worker finds
+    /// it; no runner reports it.
+    #[serde(skip)]
     Crashed,
     /// There is no runner, or it cannot start.
     Unavailable,
@@ -85,17 +89,8 @@ impl ScriptError {
     }
 
     pub(crate) fn reported(problem: Problem, stdout: String) -> Self {
-        let kind = match problem.kind {
-            ProblemKind::Syntax => ErrorKind::Syntax,
-            ProblemKind::Unsupported => ErrorKind::Unsupported,
-            ProblemKind::Exception => ErrorKind::Exception,
-            ProblemKind::Timeout => ErrorKind::Timeout,
-            ProblemKind::Memory => ErrorKind::Memory,
-            ProblemKind::Output => ErrorKind::Output,
-            ProblemKind::Forbidden => ErrorKind::Forbidden,
-            ProblemKind::Unavailable => ErrorKind::Unavailable,
-        };
-        Self { kind, name: problem.name, message: problem.message, line: problem.line, stdout, source: None }
+        let Problem { kind, name, message, line } = problem;
+        Self { kind, name, message, line, stdout, source: None }
     }
 
     /// The error code in events and records.
@@ -126,10 +121,10 @@ mod tests {
     #[test]
     fn the_text_names_the_exception_and_the_line() {
         let problem =
-            Problem { kind: ProblemKind::Exception, name: "KeyError".into(), message: "'a'".into(), line: Some(4) };
+            Problem { kind: ErrorKind::Exception, name: "KeyError".into(), message: "'a'".into(), line: Some(4) };
         let error = ScriptError::reported(problem, String::new());
         assert_eq!((error.to_string().as_str(), error.code()), ("KeyError: 'a' (line 4)", "PYTHON_EXCEPTION"));
-        let error = ScriptError::reported(Problem::new(ProblemKind::Timeout, ""), String::new());
+        let error = ScriptError::reported(Problem::new(ErrorKind::Timeout, ""), String::new());
         assert_eq!(error.to_string(), "TIMEOUT");
     }
 }

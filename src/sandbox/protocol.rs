@@ -1,6 +1,7 @@
 //! The protocol between the worker and a child: one line of JSON to the child, one line back. `docs/contract/python.md`
 //! describes it for authors of runners.
 
+use crate::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,7 +25,7 @@ pub enum Operation {
 pub struct Request {
     /// [`VERSION`].
     pub v: u32,
-    /// What to do.
+    /// The operation.
     pub op: Operation,
     /// The code: the body of a function.
     pub code: String,
@@ -84,7 +85,7 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The kind of the error.
-    pub kind: ProblemKind,
+    pub kind: ErrorKind,
     /// The type of the exception, such as `KeyError`; empty for other errors.
     #[serde(rename = "type", default)]
     pub name: String,
@@ -98,31 +99,9 @@ pub struct Problem {
 
 impl Problem {
     /// An error without a type and a line.
-    pub fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, name: String::new(), message: message.into(), line: None }
     }
-}
-
-/// The kind of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProblemKind {
-    /// The code is no Python.
-    Syntax,
-    /// The runner does not support a construct of the code.
-    Unsupported,
-    /// The script has raised an exception, or returned a value that is no JSON.
-    Exception,
-    /// The script took too long.
-    Timeout,
-    /// The script needs too much memory.
-    Memory,
-    /// The output is too large.
-    Output,
-    /// The script has tried to reach a file, the environment or the network.
-    Forbidden,
-    /// The runner cannot work here.
-    Unavailable,
 }
 
 /// A probable mistake in a script that compiles.
@@ -160,12 +139,8 @@ mod tests {
         let response = Response::ok(json!({"x": 1.5}), "hi\n".into());
         let line = r#"{"v":1,"ok":true,"output":{"x":1.5},"stdout":"hi\n"}"#;
         assert_eq!(serde_json::to_string(&response).unwrap(), line);
-        let problem = Problem {
-            kind: ProblemKind::Exception,
-            name: "KeyError".into(),
-            message: "'amount'".into(),
-            line: Some(4),
-        };
+        let problem =
+            Problem { kind: ErrorKind::Exception, name: "KeyError".into(), message: "'amount'".into(), line: Some(4) };
         let line = r#"{"v":1,"ok":false,"output":null,"stdout":"","error":{"kind":"exception","type":"KeyError","message":"'amount'","line":4}}"#;
         assert_eq!(serde_json::to_string(&Response::failed(problem, String::new())).unwrap(), line);
     }
@@ -175,7 +150,7 @@ mod tests {
         let read: Response = serde_json::from_str(r#"{"v":1,"ok":true,"ms":3}"#).unwrap();
         assert_eq!(read, Response::ok(Value::Null, String::new()));
         let read: Response = serde_json::from_str(r#"{"v":1,"ok":false,"error":{"kind":"timeout"}}"#).unwrap();
-        assert_eq!(read.error.unwrap(), Problem::new(ProblemKind::Timeout, ""));
+        assert_eq!(read.error.unwrap(), Problem::new(ErrorKind::Timeout, ""));
     }
 
     #[test]

@@ -15,7 +15,8 @@ mod values;
 use confine::Confined;
 pub(crate) use confine::{ENFORCED, FILTERS_SYSTEM_CALLS};
 
-use crate::protocol::{Problem, ProblemKind, RUNNER_COMMAND, Request, Response};
+use crate::error::ErrorKind;
+use crate::protocol::{Problem, RUNNER_COMMAND, Request, Response};
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +62,7 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> i32 {
         Ok(confined) => responded(&line, &confined),
         Err(problem) => {
             let message = format!("the sandbox cannot limit itself here: {problem}; set python.runner to `command`");
-            Response::failed(Problem::new(ProblemKind::Unavailable, message), String::new())
+            Response::failed(Problem::new(ErrorKind::Unavailable, message), String::new())
         }
     };
     let mut stdout = std::io::stdout().lock();
@@ -81,7 +82,7 @@ fn responded(line: &str, confined: &Confined) -> Response {
         }
         Err(error) => {
             let message = format!("the request cannot be read: {error}");
-            Response::failed(Problem::new(ProblemKind::Unavailable, message), String::new())
+            Response::failed(Problem::new(ErrorKind::Unavailable, message), String::new())
         }
     }
 }
@@ -100,5 +101,5 @@ fn respond(request: Request) -> Response {
 #[cfg(not(feature = "python"))]
 fn respond(_: Request) -> Response {
     let message = "this build has no built-in Python; build it with the feature `python`";
-    Response::failed(Problem::new(ProblemKind::Unavailable, message), String::new())
+    Response::failed(Problem::new(ErrorKind::Unavailable, message), String::new())
 }

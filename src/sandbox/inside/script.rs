@@ -2,7 +2,8 @@
 
 use super::look::MODULE_REMEDY;
 use super::values;
-use crate::protocol::{Limits, Problem, ProblemKind, Request, Response, cut};
+use crate::error::ErrorKind;
+use crate::protocol::{Limits, Problem, Request, Response, cut};
 use chrono::{DateTime, Datelike, Timelike, Utc};
 use monty::{MontyRun, RunProgress};
 use monty_types::{
@@ -74,13 +75,13 @@ fn compiled(code: &str, names: Vec<String>) -> Result<MontyRun, Problem> {
         let message = error.message().unwrap_or_default();
         if error.exc_type() != ExcType::NotImplementedError {
             let name = error.exc_type().to_string();
-            return Problem { kind: ProblemKind::Syntax, name, message: message.to_owned(), line };
+            return Problem { kind: ErrorKind::Syntax, name, message: message.to_owned(), line };
         }
         let construct = message.strip_prefix(UNSUPPORTED).unwrap_or(message);
         let remedy = REMEDIES.iter().find(|(start, _)| construct.starts_with(start)).map(|(_, remedy)| *remedy);
         let remedy = remedy.unwrap_or("write it in another way");
         let message = format!("the built-in Python does not support {construct}; {remedy}, or set python.runner");
-        Problem { kind: ProblemKind::Unsupported, name: String::new(), message, line }
+        Problem { kind: ErrorKind::Unsupported, name: String::new(), message, line }
     })
 }
 
@@ -128,7 +129,7 @@ fn forbidden(name: &str, aborted: Result<RunProgress, MontyException>) -> Proble
     let message = format!(
         "`{name}` is not allowed: scripts reach no files, environment or network; pass values by `input_mapping`"
     );
-    Problem { line: aborted.err().as_ref().and_then(line), ..Problem::new(ProblemKind::Forbidden, message) }
+    Problem { line: aborted.err().as_ref().and_then(line), ..Problem::new(ErrorKind::Forbidden, message) }
 }
 
 /// The error of a script that has raised an exception or reached a limit.
@@ -137,18 +138,18 @@ fn problem(error: &MontyException, limits: &Limits) -> Problem {
     let of = |kind, message: String| Problem { line: line(error), ..Problem::new(kind, message) };
     match error.exc_type() {
         ExcType::TimeoutError if message.starts_with("time limit exceeded") => of(
-            ProblemKind::Timeout,
+            ErrorKind::Timeout,
             format!("the script took longer than {} ms; compute less, or raise its timeout", limits.wall_ms),
         ),
         ExcType::MemoryError if message.starts_with("memory limit exceeded") => {
-            of(ProblemKind::Memory, format!("the script needs more than {} MiB of memory", limits.memory_bytes >> 20))
+            of(ErrorKind::Memory, format!("the script needs more than {} MiB of memory", limits.memory_bytes >> 20))
         }
         kind => {
             let mut message = message.to_owned();
             if kind == ExcType::ModuleNotFoundError {
                 message = format!("{message}; {MODULE_REMEDY}");
             }
-            Problem { name: kind.to_string(), ..of(ProblemKind::Exception, message) }
+            Problem { name: kind.to_string(), ..of(ErrorKind::Exception, message) }
         }
     }
 }
@@ -160,13 +161,13 @@ fn line(error: &MontyException) -> Option<u32> {
 
 /// The output as JSON within its limit.
 fn encoded(output: MontyObject, limits: &Limits) -> Result<serde_json::Value, Problem> {
-    let typed = |message| Problem { name: "TypeError".to_owned(), ..Problem::new(ProblemKind::Exception, message) };
+    let typed = |message| Problem { name: "TypeError".to_owned(), ..Problem::new(ErrorKind::Exception, message) };
     let output = values::json(output).map_err(typed)?;
     let bytes = serde_json::to_vec(&output).map_err(|error| typed(error.to_string()))?.len();
     if u64::try_from(bytes).is_ok_and(|bytes| bytes > limits.output_bytes) {
         let message =
             format!("the output has {bytes} bytes, and at most {} are allowed; return less", limits.output_bytes);
-        return Err(Problem::new(ProblemKind::Output, message));
+        return Err(Problem::new(ErrorKind::Output, message));
     }
     Ok(output)
 }

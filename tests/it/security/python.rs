@@ -214,9 +214,21 @@ async fn no_more_scripts_run_than_the_settings_allow() {
     let mut settings = Settings::default();
     (settings.python.concurrency, settings.python.warm) = (2, 0);
     let sandbox = sandbox(&settings);
-    let code = "x = 0\nfor i in range(20000):\n  x += i\nreturn x";
-    let ends = futures::future::join_all((0..12).map(|_| run(&sandbox, code))).await;
-    assert!(ends.into_iter().all(|end| end.unwrap().output == json!(199_990_000)));
+    let order = std::sync::Mutex::new(Vec::new());
+    let ends = |name: &'static str, code: &'static str| {
+        let (sandbox, order) = (&sandbox, &order);
+        async move {
+            let ended = sandbox.run(Script { timeout: Some(SHORT), ..script(code, &json!({})) }).await;
+            order.lock().unwrap().push(name);
+            ended.map_err(|error| error.code())
+        }
+    };
+    let endless = "while True: pass";
+    let (first, second, third) =
+        tokio::join!(ends("endless", endless), ends("endless", endless), ends("third", "return 3"));
+    assert_eq!((first.unwrap_err(), second.unwrap_err(), third.unwrap().output), ("TIMEOUT", "TIMEOUT", json!(3)));
+    let order = order.into_inner().unwrap();
+    assert_eq!(order[0], "endless", "the third script waits for a place: {order:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// A runner of a few lines over the system's Python. It isolates nothing.
 const FAKE: &str = r#"
-import json, sys, time, os
+import json, os, signal, sys
 line = sys.stdin.readline()
 if not line:
     sys.exit(0)
@@ -44,13 +44,13 @@ elif what == "kill":
     os.kill(os.getpid(), 9)
 elif what == "close":
     os.close(1)
-    time.sleep(60)
+    signal.pause()
 elif what == "fork":
     if os.fork() == 0:
         os.close(1)
-    time.sleep(60)
+    signal.pause()
 else:
-    time.sleep(60)
+    signal.pause()
 "#;
 
 fn command(program: &[&str]) -> Sandbox {
