@@ -162,6 +162,7 @@ parts! {
         #[serde(default)] condition: Option<String>,
     }
     /// Settings of a whole plan.
+    #[derive(Default)]
     GlobalConfig {
         #[serde(default)] timeout: Option<f64>,
         #[serde(default)] env: Option<BTreeMap<String, String>>,

@@ -1,7 +1,7 @@
 //! One child process: started, given one line, and killed.
 
 use crate::error::{ErrorKind, ScriptError};
-use crate::protocol::{Limits, Response, VERSION, cut};
+use crate::protocol::{Limits, Problem, Response, VERSION, cut};
 use crate::runner::Program;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::os::unix::process::ExitStatusExt;
@@ -157,8 +157,8 @@ fn decoded(line: &[u8], limits: &Limits) -> Result<Response, ScriptError> {
     let most = usize::try_from(limits.stdout_bytes).unwrap_or(usize::MAX);
     cut(&mut response.stdout, most);
     if !response.ok {
-        let problem = response.error.ok_or_else(|| broken("`error` is missing"))?;
-        return Err(ScriptError::reported(problem, response.stdout));
+        let Problem { kind, name, message, line } = response.error.ok_or_else(|| broken("`error` is missing"))?;
+        return Err(ScriptError { kind, name, message, line, stdout: response.stdout, source: None });
     }
     if serde_json::to_vec(&response.output).is_ok_and(|output| output.len() as u64 > limits.output_bytes) {
         return Err(ScriptError { stdout: response.stdout, ..too_large(limits) });

@@ -1,6 +1,5 @@
 //! The reasons for which a script fails.
 
-use crate::protocol::Problem;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -88,11 +87,6 @@ impl ScriptError {
         Self { source: Some(Arc::new(source)), ..self }
     }
 
-    pub(crate) fn reported(problem: Problem, stdout: String) -> Self {
-        let Problem { kind, name, message, line } = problem;
-        Self { kind, name, message, line, stdout, source: None }
-    }
-
     /// The error code in events and records.
     pub const fn code(&self) -> &'static str {
         self.kind.code()
@@ -120,11 +114,10 @@ mod tests {
 
     #[test]
     fn the_text_names_the_exception_and_the_line() {
-        let problem =
-            Problem { kind: ErrorKind::Exception, name: "KeyError".into(), message: "'a'".into(), line: Some(4) };
-        let error = ScriptError::reported(problem, String::new());
+        let error =
+            ScriptError { name: "KeyError".into(), line: Some(4), ..ScriptError::new(ErrorKind::Exception, "'a'") };
         assert_eq!((error.to_string().as_str(), error.code()), ("KeyError: 'a' (line 4)", "PYTHON_EXCEPTION"));
-        let error = ScriptError::reported(Problem::new(ErrorKind::Timeout, ""), String::new());
+        let error = ScriptError::new(ErrorKind::Timeout, "");
         assert_eq!(error.to_string(), "TIMEOUT");
     }
 }

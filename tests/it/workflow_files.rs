@@ -48,6 +48,9 @@ fn the_schema_refuses_what_the_reader_refuses() {
         json!({"id": "w", "stages": [{"id": "a", "runnable": {"id": "n", "type": "loop", "stages": stages}, "retry": {"max_attempts": 3, "backoff": "1s"}, "timeout": "90"}]}),
         json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": {"agent": "r", "model": "fast"}, "summary": role,
             "agents": [{"name": "a", "runnable": "x", "description": "y", "timeout": "5s"}], "max_iterations": 10}),
+        json!({"id": "w", "type": "graph", "nodes": [{"node_id": "a", "type": "LLM", "name": "x", "config": {"prompt": "y"}}], "edges": null}),
+        json!({"id": "w", "type": "graph", "global_config": {"timeout": 5}, "nodes": [{"node_id": "a", "type": "START", "name": "x"},
+            {"node_id": "b", "type": "WAIT", "name": "x", "config": {"seconds": 1}}], "edges": [{"source": "a", "target": "b", "condition": true}]}),
     ] {
         assert!(schema.is_valid(&right) && good(&right), "{right}");
     }
@@ -73,6 +76,9 @@ fn the_schema_refuses_what_the_reader_refuses() {
         json!({"id": "w", "type": "dynamic", "plan": "p", "replan": role, "review": role, "summary": role, "agents": [{"name": "a", "runnable": "x"}]}),
         json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "summary": role, "agents": []}),
         json!({"id": "w", "type": "dynamic", "plan": role, "replan": role, "review": role, "summary": role, "agents": [{"name": "query", "runnable": "x"}]}),
+        json!({"id": "w", "type": "graph", "nodes": []}),
+        json!({"id": "w", "type": "graph", "nodes": [{"node_id": "a", "type": "MAGIC", "name": "x", "config": {}}]}),
+        json!({"id": "w", "type": "graph", "nodes": [{"node_id": "a", "type": "WAIT", "name": "x", "config": {"seconds": 1}}], "edges": [{"source": "a"}]}),
     ] {
         assert!(!schema.is_valid(&wrong) && !good(&wrong), "{wrong}");
     }
@@ -104,6 +110,7 @@ fn every_field_is_in_the_schema_and_in_the_docs() {
             "parallel" => "### Parallel",
             "conditional" | "route" => "### Conditional",
             "dynamic" | "role" | "sub_agent" => "### Dynamic",
+            "graph" => "### Graph",
             "limits" => "## Limits",
             _ => "## Stages",
         };

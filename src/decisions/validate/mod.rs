@@ -20,6 +20,8 @@ use crate::kind::{Decision, DecisionType};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::path::{Path, shown};
 use crate::report::{Group, Report, Validation};
+use crate::table::Kind;
+use crate::table::graph::RECOVERY_PLAN;
 use crate::table::payloads::{ACTION_TYPE, payload};
 use crate::world::World;
 use check::Check;
@@ -45,6 +47,24 @@ pub fn validate_plan(plan: &Map<String, Value>, is_file: bool, world: &dyn World
     let mut check = Check::new(world);
     check.is_file = is_file;
     graph::whole(&mut check, &Path::ROOT, plan);
+    check.report.finish()
+}
+
+/// Judges the inputs of a run of this plan.
+pub fn validate_inputs(plan: &Map<String, Value>, given: &Map<String, Value>, world: &dyn World) -> Validation {
+    let mut check = Check::new(world);
+    of_session::inputs(&mut check, &Path::ROOT.field("input"), plan, Some(given));
+    check.report.finish()
+}
+
+/// Judges the fixed recovery plan of a whole graph.
+pub fn validate_recovery(plan: &Value, world: &dyn World) -> Validation {
+    let (mut check, root) = (Check::new(world), Path::ROOT);
+    let path = root.field("recovery");
+    shape::value(&mut check, &path, Kind::Shape(&RECOVERY_PLAN), plan);
+    if let Some(plan) = plan.as_object() {
+        recovery::plan(&mut check, &path, plan);
+    }
     check.report.finish()
 }
 

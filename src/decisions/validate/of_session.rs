@@ -31,16 +31,19 @@ pub(super) fn execute_workflow(check: &mut Check<'_>, fields: &Map<String, Value
             format!("is `{id}`, whose status is {}, not READY or COMPLETED; {remedy}", status.as_str())
         });
     }
-    inputs(check, workflow, object(fields, "input_params"));
+    inputs(check, &Path::ROOT.field("input_params"), &workflow.definition, object(fields, "input_params"));
 }
 
-fn inputs(check: &mut Check<'_>, workflow: &WorkflowFacts, given: Option<&Map<String, Value>>) {
-    let Some(declared) =
-        object(&workflow.definition, "global_config").and_then(|global| global.get("inputs")?.as_array())
-    else {
+/// Checks the inputs of a run against the declared inputs of the plan. `root` is their place in the payload.
+pub(super) fn inputs(
+    check: &mut Check<'_>,
+    root: &Path<'_>,
+    plan: &Map<String, Value>,
+    given: Option<&Map<String, Value>>,
+) {
+    let Some(declared) = object(plan, "global_config").and_then(|global| global.get("inputs")?.as_array()) else {
         return;
     };
-    let root = Path::ROOT.field("input_params");
     let declared: Vec<_> = declared.iter().filter_map(Value::as_object).collect();
     for input in &declared {
         let (Some(name), Some(kind)) = (text(input, "name"), text(input, "type")) else { continue };

@@ -59,6 +59,8 @@ impl<'k> WorkflowChecker<'k> {
                     self.stage(stage, &join(path, &at), &names, UsageSite::Route { stages: &stages });
                 }
             }
+            // The validator has checked the references, and RUNNABLE nodes name their runnables by id.
+            Shape::Graph(_) => {}
             // The runnable of a step sees only the step's question.
             Shape::Dynamic(_) => {
                 for (at, agent) in paths(&workflow.shape) {

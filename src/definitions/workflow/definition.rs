@@ -1,6 +1,7 @@
 //! The definition of a workflow: the parsed file, with parsed templates and conditions.
 
 use super::condition::Condition;
+use super::graph::GraphDefinition;
 use super::template::InputMapping;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub struct Workflow {
     pub limits: LimitsConfig,
 }
 
-/// The five types of workflow.
+/// The six types of workflow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     /// Runs its stages one after the other.
@@ -66,6 +67,8 @@ pub enum Shape {
     },
     /// Runs a plan that a model makes.
     Dynamic(Box<DynamicDefinition>),
+    /// Runs each node as soon as the nodes before it have ended.
+    Graph(Box<GraphDefinition>),
 }
 
 impl Shape {
@@ -77,6 +80,7 @@ impl Shape {
             Self::Parallel { .. } => "parallel",
             Self::Conditional { .. } => "conditional",
             Self::Dynamic(_) => "dynamic",
+            Self::Graph(_) => "graph",
         }
     }
 
@@ -84,12 +88,12 @@ impl Shape {
     pub fn output(&self) -> Option<&InputMapping> {
         match self {
             Self::Pipeline { output, .. } | Self::Loop { output, .. } => output.as_ref(),
-            Self::Parallel { .. } | Self::Conditional { .. } | Self::Dynamic(_) => None,
+            Self::Parallel { .. } | Self::Conditional { .. } | Self::Dynamic(_) | Self::Graph(_) => None,
         }
     }
 
     /// All stages, branches and stages of routes, in the order of the file; for a dynamic workflow the agents of its
-    /// plans.
+    /// plans, for a graph its RUNNABLE nodes.
     pub fn stages(&self) -> Vec<&StageDefinition> {
         match self {
             Self::Pipeline { stages, .. } | Self::Loop { stages, .. } => stages.iter().collect(),
@@ -98,6 +102,7 @@ impl Shape {
                 routes.iter().map(|route| &route.stage).chain(default.as_deref()).collect()
             }
             Self::Dynamic(dynamic) => dynamic.agents.iter().map(|agent| &agent.stage).collect(),
+            Self::Graph(graph) => graph.level.stages().into_iter().map(|(_, stage)| stage).collect(),
         }
     }
 }

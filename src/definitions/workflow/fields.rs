@@ -6,7 +6,7 @@ use base::config::nearest::question;
 use serde_json::{Map, Value};
 
 /// The fields of each kind of table. A test compares them with docs/workflows.md.
-pub const FIELDS: [(&str, &[&str]); 11] = [
+pub const FIELDS: [(&str, &[&str]); 12] = [
     ("pipeline", &["type", "id", "description", "limits", "stages", "output", "inherit_keys"]),
     (
         "loop",
@@ -27,6 +27,22 @@ pub const FIELDS: [(&str, &[&str]); 11] = [
             "summary",
             "agents",
             "max_iterations",
+            "max_concurrency",
+        ],
+    ),
+    (
+        "graph",
+        &[
+            "type",
+            "id",
+            "name",
+            "description",
+            "limits",
+            "nodes",
+            "edges",
+            "global_config",
+            "coordinator",
+            "recovery",
             "max_concurrency",
         ],
     ),

@@ -1,8 +1,10 @@
 //! Draws a workflow as a Mermaid flowchart.
 
 use super::definition::{DynamicDefinition, Shape, Target, Workflow};
+use super::graph::{GraphLevel, GraphNode};
 use super::structure::{brief, headline, parts};
 use crate::workflow::node::Node;
+use decisions::node_type::NodeType;
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -34,6 +36,11 @@ impl Chart {
         let id = self.next();
         let title = stage.map(|stage| format!("{stage}: ")).unwrap_or_default() + &headline(workflow);
         self.line(level, &format!("subgraph {id}[\"{}\"]", label(&title)));
+        if let Shape::Graph(graph) = &workflow.shape {
+            self.graph(&graph.level, level + 1);
+            self.line(level, "end");
+            return id;
+        }
         let fork = matches!(workflow.shape, Shape::Conditional { .. }).then(|| {
             let fork = self.next();
             self.line(level + 1, &format!("{fork}{{\"?\"}}"));
@@ -58,7 +65,7 @@ impl Chart {
                 Shape::Parallel { .. } => None,
                 Shape::Conditional { .. } => fork.clone(),
                 Shape::Pipeline { .. } | Shape::Loop { .. } => ids.last().cloned(),
-                Shape::Dynamic(_) => None,
+                Shape::Dynamic(_) | Shape::Graph(_) => None,
             };
             edges.extend(orchestrator.iter().map(|orchestrator| format!("{orchestrator} -.-> {one}")));
             let when = when.map(|when| format!("|\"{}\"|", label(&when))).unwrap_or_default();
@@ -96,6 +103,39 @@ impl Chart {
             self.line(level, &format!("{} -->{when} {}", boxes[&from], boxes[&to]));
         }
         boxes[&Node::Orchestrator].clone()
+    }
+}
+
+impl Chart {
+    /// Draws the nodes of a graph, each in the shape of its type, and its edges.
+    fn graph(&mut self, graph: &GraphLevel, level: usize) {
+        let ids: Vec<String> = graph.nodes.iter().map(|node| self.graph_node(node, level)).collect();
+        for edge in &graph.edges {
+            let when = edge.condition.as_ref().map(|one| format!("|\"{}\"|", label(one.as_str()))).unwrap_or_default();
+            self.line(level, &format!("{} -->{when} {}", ids[edge.source], ids[edge.target]));
+        }
+    }
+
+    fn graph_node(&mut self, node: &GraphNode, level: usize) -> String {
+        let id = self.next();
+        let title = format!("{}<br/>{}", label(node.id()), label(&node.spec.name));
+        if let Some(body) = &node.body {
+            self.line(level, &format!("subgraph {id}[\"{title}\"]"));
+            self.graph(body, level + 1);
+            self.line(level, "end");
+            return id;
+        }
+        let (open, close) = match node.kind() {
+            NodeType::Database => ("[(", ")]"),
+            NodeType::Condition => ("{", "}"),
+            NodeType::Python => ("[[", "]]"),
+            NodeType::Http => ("[/", "/]"),
+            NodeType::Llm => ("([", "])"),
+            NodeType::Start | NodeType::End => ("((", "))"),
+            NodeType::Loop | NodeType::Runnable | NodeType::Ask | NodeType::Wait => ("[", "]"),
+        };
+        self.line(level, &format!("{id}{open}\"{title}\"{close}"));
+        id
     }
 }
 

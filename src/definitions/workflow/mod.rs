@@ -8,6 +8,7 @@
 //!   [`runnable_registry`] every runnable and model.
 //! - At run time: [`template`] and [`condition`] are evaluated in a [`scope`], and [`outputs`] collects the outputs of
 //!   stages. [`node`] has the nodes of a dynamic workflow.
+//! - [`graph`] has the workflows whose nodes form a graph: their definition, conditions, order and inputs.
 //! - For people: [`structure`] describes a workflow as JSON or as a tree, and [`flowchart`] draws it.
 
 pub mod builder;
@@ -16,6 +17,7 @@ pub mod condition;
 pub mod definition;
 pub mod fields;
 pub mod flowchart;
+pub mod graph;
 pub mod node;
 pub mod outputs;
 pub mod read;

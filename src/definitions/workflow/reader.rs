@@ -18,7 +18,7 @@ use types::model_names::ModelNames;
 use types::{depth, ids};
 
 /// The legal values of `type`.
-pub(super) const TYPES: [&str; 5] = ["pipeline", "loop", "parallel", "conditional", "dynamic"];
+pub(super) const TYPES: [&str; 6] = ["pipeline", "loop", "parallel", "conditional", "dynamic", "graph"];
 
 /// Default of `max_iterations`: iterations of a loop, or node activations of a dynamic workflow.
 pub(super) const MAX_ITERATIONS: u32 = 10;
@@ -48,24 +48,24 @@ pub(super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-pub(super) struct Reader {
-    pub(super) report: Report,
+pub(in crate::workflow) struct Reader {
+    pub(in crate::workflow) report: Report,
 }
 
 /// A table of the document, and its path.
 #[derive(Clone, Copy)]
-pub(super) struct Table<'d> {
+pub(in crate::workflow) struct Table<'d> {
     pub(super) fields: &'d Map<String, Value>,
     path: &'d str,
 }
 
 impl<'d> Table<'d> {
-    pub(super) fn at(&self, name: &str) -> String {
+    pub(in crate::workflow) fn at(&self, name: &str) -> String {
         join(self.path, name)
     }
 
     /// The value of a field. `null` counts as absent.
-    pub(super) fn get(&self, name: &str) -> Option<&'d Value> {
+    pub(in crate::workflow) fn get(&self, name: &str) -> Option<&'d Value> {
         self.fields.get(name).filter(|value| !value.is_null())
     }
 }
@@ -104,6 +104,7 @@ impl Reader {
             },
             "conditional" => self.conditional(table),
             "dynamic" => Shape::Dynamic(Box::new(self.dynamic(table)?)),
+            "graph" => Shape::Graph(Box::new(self.graph(table)?)),
             other => {
                 let hint = format!("{} known are {}", question(other, TYPES), quoted(TYPES));
                 self.report.error(table.at("type"), format!("Unknown workflow type: {other}"), hint.trim());
@@ -111,7 +112,11 @@ impl Reader {
             }
         };
         let description = self.text(table, "description").unwrap_or_default().to_owned();
-        let limits = self.limits(table);
+        let mut limits = self.limits(table);
+        if let Shape::Graph(graph) = &shape {
+            let seconds = graph.global.timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            limits.timeout = limits.timeout.or(seconds);
+        }
         Some(Workflow { id: id?.to_owned(), description, shape, limits })
     }
 
@@ -320,7 +325,7 @@ impl Reader {
         Vec::new()
     }
 
-    pub(super) fn text<'d>(&mut self, table: Table<'d>, name: &str) -> Option<&'d str> {
+    pub(in crate::workflow) fn text<'d>(&mut self, table: Table<'d>, name: &str) -> Option<&'d str> {
         match table.get(name)? {
             Value::String(text) => Some(text),
             other => {
@@ -331,7 +336,12 @@ impl Reader {
         }
     }
 
-    pub(super) fn count<N: TryFrom<u64>>(&mut self, table: Table<'_>, name: &str, least: u64) -> Option<N> {
+    pub(in crate::workflow) fn count<N: TryFrom<u64>>(
+        &mut self,
+        table: Table<'_>,
+        name: &str,
+        least: u64,
+    ) -> Option<N> {
         let value = table.get(name)?;
         let count = value.as_u64().filter(|count| *count >= least).and_then(|count| N::try_from(count).ok());
         if count.is_none() {

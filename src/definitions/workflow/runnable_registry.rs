@@ -328,6 +328,7 @@ pub(super) fn paths(shape: &Shape) -> Vec<(String, &StageDefinition)> {
             routes.chain(default.iter().map(|_| "default".to_owned())).collect()
         }
         Shape::Dynamic(dynamic) => (0..dynamic.agents.len()).map(|at| format!("agents[{at}]")).collect(),
+        Shape::Graph(graph) => graph.level.stages().into_iter().map(|(path, _)| path).collect(),
     };
     paths.into_iter().zip(shape.stages()).collect()
 }

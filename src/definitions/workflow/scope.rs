@@ -53,7 +53,7 @@ impl Scope {
             Shape::Parallel { .. } | Shape::Conditional { .. } => {
                 return Self { query: query.into(), request: None, ..self.clone() };
             }
-            Shape::Dynamic(_) => return Self::root(query, None),
+            Shape::Dynamic(_) | Shape::Graph(_) => return Self::root(query, None),
             Shape::Pipeline { inherit_keys, .. } | Shape::Loop { inherit_keys, .. } => inherit_keys,
         };
         let is_inherited = |id: &str| inherited.iter().any(|key| is_or_within(id, key));
@@ -163,7 +163,7 @@ impl StageDefinition {
         match &self.runnable {
             Target::Inline(workflow) => match &workflow.shape {
                 Shape::Pipeline { stages, .. } | Shape::Loop { stages, .. } => Some(stages),
-                Shape::Parallel { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => None,
+                Shape::Parallel { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) | Shape::Graph(_) => None,
             },
             Target::Reference(_) => None,
         }

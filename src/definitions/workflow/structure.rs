@@ -4,6 +4,7 @@
 use super::definition::{
     LimitsConfig, Retry, RoleDefinition, Route, Shape, StageDefinition, SubAgentDefinition, Target, Workflow,
 };
+use super::graph::{self, GraphLevel};
 use super::runnable_registry::RunnableRegistry;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -56,6 +57,7 @@ pub fn describe_known(workflow: &Workflow, known: &RunnableRegistry) -> Value {
             put("max_iterations", json!(dynamic.max_iterations));
             put("max_concurrency", json!(dynamic.max_concurrency));
         }
+        Shape::Graph(graph) => described.extend(graph::describe::fields(graph, known)),
     }
     if let Some(output) = workflow.shape.output() {
         described.insert("output".to_owned(), output.template().into());
@@ -137,6 +139,9 @@ pub(super) fn headline(workflow: &Workflow) -> String {
         Shape::Dynamic(dynamic) => {
             let _ = write!(words, ", at most {} nodes", dynamic.max_iterations);
         }
+        Shape::Graph(graph) => {
+            let _ = write!(words, ", {} nodes", graph.level.nodes.len());
+        }
         Shape::Pipeline { .. } | Shape::Parallel { .. } | Shape::Conditional { .. } => {}
     }
     if let Shape::Pipeline { inherit_keys, .. } | Shape::Loop { inherit_keys, .. } = &workflow.shape
@@ -151,6 +156,9 @@ pub(super) fn headline(workflow: &Workflow) -> String {
 }
 
 fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>) {
+    if let Shape::Graph(graph) = &workflow.shape {
+        return level_rows(&graph.level, indent, rows);
+    }
     if let Shape::Dynamic(dynamic) = &workflow.shape {
         for (name, RoleDefinition { agent, model }) in dynamic.roles() {
             let model = model.as_ref().map(|model| format!("model {model}")).unwrap_or_default();
@@ -176,6 +184,24 @@ fn branches(workflow: &Workflow, indent: &str, rows: &mut Vec<(String, String)>)
     }
 }
 
+/// The rows of the nodes of a graph, each with the nodes before it.
+fn level_rows(level: &GraphLevel, indent: &str, rows: &mut Vec<(String, String)>) {
+    for (at, node) in level.nodes.iter().enumerate() {
+        let (fork, below) = if at + 1 == level.nodes.len() { ("└─", "   ") } else { ("├─", "│  ") };
+        let before = level.edges.iter().filter(|edge| edge.target == at).map(|edge| {
+            let when = edge.condition.as_ref().map(|one| format!(" if {}", brief(one.as_str()))).unwrap_or_default();
+            format!("{}{when}", level.nodes[edge.source].id())
+        });
+        let before: Vec<_> = before.collect();
+        let after = if before.is_empty() { String::new() } else { format!("  after {}", before.join(", ")) };
+        let row = format!("{indent}{fork} {} → {}{after}", node.id(), node.kind());
+        rows.push((row, graph::describe::brief(node)));
+        if let Some(body) = &node.body {
+            level_rows(body, &format!("{indent}{below}"), rows);
+        }
+    }
+}
+
 /// The stages, each with its condition in words.
 pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &StageDefinition)> {
     let when = |condition: &str| Some(format!("if {}", brief(condition)));
@@ -184,7 +210,7 @@ pub(super) fn parts(shape: &Shape) -> Vec<(Option<String>, &StageDefinition)> {
             let routes = routes.iter().map(|route| (when(route.condition.as_str()), &route.stage));
             routes.chain(default.iter().map(|stage| (Some("else".to_owned()), stage.as_ref()))).collect()
         }
-        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Parallel { .. } | Shape::Dynamic(_) => {
+        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Parallel { .. } | Shape::Dynamic(_) | Shape::Graph(_) => {
             let stages = shape.stages().into_iter();
             stages.map(|stage| (stage.condition.as_ref().and_then(|one| when(one.as_str())), stage)).collect()
         }

@@ -74,29 +74,43 @@ pub enum HttpCallerError {
 #[derive(Clone)]
 pub struct HttpCaller {
     client: Client,
-    guard: Arc<Guard>,
+    /// Follows no redirects.
+    pub(super) direct: Client,
+    pub(super) guard: Arc<Guard>,
     secrets: SecretFill,
 }
 
-struct PreparedRequest {
-    method: Method,
-    url: Url,
-    headers: HeaderMap,
-    body: Option<Vec<u8>>,
+pub(super) struct PreparedRequest {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+impl PreparedRequest {
+    /// Adds the headers of every request: the idempotency key, unless there is one, and the trace.
+    pub(super) fn with_key(mut self, idempotency_key: &str) -> Self {
+        self.headers.entry("idempotency-key").or_insert_with(|| key_header(idempotency_key));
+        trace_context::inject_trace(&mut self.headers);
+        self
+    }
 }
 
 impl HttpCaller {
     /// Creates a caller that reaches all public addresses, and the private ones that `allow_private` lists.
     pub fn new(secrets: SecretFill, allow_private: &[String]) -> Result<Self, HttpCallerError> {
         let guard = Arc::new(Guard::new(allow_private)?);
-        let client = http_client::builder()
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
-            .redirect(redirects(Arc::clone(&guard)))
-            .build()
-            .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))?;
-        Ok(Self { client, guard, secrets })
+        let client = |policy| {
+            http_client::builder()
+                .no_proxy()
+                .referer(false)
+                .dns_resolver(GuardedResolver::new(Arc::clone(&guard)))
+                .redirect(policy)
+                .build()
+                .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))
+        };
+        let (following, direct) = (client(redirects(Arc::clone(&guard)))?, client(redirect::Policy::none())?);
+        Ok(Self { client: following, direct, guard, secrets })
     }
 
     /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
@@ -122,6 +136,11 @@ impl HttpCaller {
         (self.secrets.mask)(text)
     }
 
+    /// The value of a secret, if the operator allows it and it is set.
+    pub(crate) fn secret(&self, name: &str) -> Result<String, String> {
+        (self.secrets.fill)(&format!("${{{name}}}"))
+    }
+
     async fn perform(
         &self,
         call: &HttpCall,
@@ -133,11 +152,12 @@ impl HttpCaller {
             Ok(prepared) => prepared,
             Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),
         };
-        prepared.headers.insert("idempotency-key", key_header(idempotency_key));
-        trace_context::inject_trace(&mut prepared.headers);
+        prepared.headers.remove("idempotency-key");
+        let prepared = prepared.with_key(idempotency_key);
         let policy = Policy { retries: call.retries.unwrap_or(DEFAULT_RETRIES), longest_retry_after: MAX_RETRY_AFTER };
         let limit = call.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
-        let (outcome, attempts) = retry(policy, "action", || with_timeout(limit, self.attempt(&prepared))).await;
+        let (outcome, attempts) =
+            retry(policy, "action", || with_timeout(limit, self.attempt(&self.client, &prepared))).await;
         let result = outcome.unwrap_or_else(|fault| ActionResult {
             status: fault.status,
             ..ActionResult::failed((self.secrets.mask)(&fault.problem))
@@ -145,9 +165,9 @@ impl HttpCaller {
         ActionResult { attempts, ..result }
     }
 
-    async fn attempt(&self, prepared: &PreparedRequest) -> Result<ActionResult, HttpFault> {
+    pub(super) async fn attempt(&self, client: &Client, prepared: &PreparedRequest) -> Result<ActionResult, HttpFault> {
         let mut request =
-            self.client.request(prepared.method.clone(), prepared.url.clone()).headers(prepared.headers.clone());
+            client.request(prepared.method.clone(), prepared.url.clone()).headers(prepared.headers.clone());
         if let Some(body) = &prepared.body {
             request = request.body(body.clone());
         }
@@ -254,16 +274,20 @@ fn append_query(url: &mut Url, call: &HttpCall, filler: &Filler<'_>) -> Result<(
 fn headers(call: &HttpCall, filler: &Filler<'_>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, template) in &call.headers {
-        let header =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let Some(value) = filler.text(template)? else { continue };
-        // From bytes, because values may be Chinese. Line breaks and other control characters are refused.
-        let mut value = HeaderValue::from_bytes(value.trim().as_bytes())
-            .map_err(|_| format!("the value of the header `{name}` holds a line break or another control character"))?;
-        value.set_sensitive(true);
-        headers.insert(header, value);
+        let (name, value) = header(name, &value)?;
+        headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// A header. Values may be Chinese; line breaks and other control characters are refused.
+pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("`{name}` is not a valid header name"))?;
+    let mut value = HeaderValue::from_bytes(value.trim().as_bytes())
+        .map_err(|_| format!("the value of the header `{name}` holds a line break or another control character"))?;
+    value.set_sensitive(true);
+    Ok((header, value))
 }
 
 fn declared(headers: &HeaderMap) -> &str {
@@ -271,7 +295,7 @@ fn declared(headers: &HeaderMap) -> &str {
 }
 
 /// Encodes the body as JSON, unless the operator declares another type and writes the body as one text.
-fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
+pub(super) fn encode(body: Value, headers: &mut HeaderMap) -> Vec<u8> {
     match body {
         Value::String(text) if !declared(headers).is_empty() && !declared(headers).contains("json") => {
             text.into_bytes()

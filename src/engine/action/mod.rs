@@ -3,11 +3,13 @@
 //! - [`skill`] and [`tool`] call an HTTP API ([`http`]), a built-in function or a function registered in Rust
 //!   ([`function`]). `turn::flow` finds the flow that takes over the turn. [`system`] has the operations of the engine
 //!   itself.
+//! - `http_request` sends the requests of HTTP nodes.
 //! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills
 //!   placeholders in URLs, headers and bodies. `outcome` counts and logs each action.
 
 pub mod function;
 pub mod http;
+pub(crate) mod http_request;
 pub(crate) mod outcome;
 pub mod params;
 pub mod skill;
@@ -70,7 +72,7 @@ impl ActionResult {
 }
 
 /// Whether the value has at most `most` bytes as JSON. Does not build the JSON text.
-fn fits(value: &Value, most: usize) -> bool {
+pub(crate) fn fits(value: &Value, most: usize) -> bool {
     struct Room(usize);
     impl io::Write for Room {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {

@@ -62,6 +62,17 @@ pub struct ModelRequest {
     pub idempotency_key: String,
     /// The data behind the prompt, for the offline model, which does not read prompts.
     pub facts: Facts,
+    /// Overrides of the model's settings.
+    pub sampling: Sampling,
+}
+
+/// Settings of one request, instead of those of its model.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sampling {
+    /// The sampling temperature.
+    pub temperature: Option<f64>,
+    /// The most tokens of the answer.
+    pub max_tokens: Option<u64>,
 }
 
 impl ModelRequest {
@@ -73,6 +84,7 @@ impl ModelRequest {
             tools: Arc::default(),
             idempotency_key: String::new(),
             facts: Facts::default(),
+            sampling: Sampling::default(),
         }
     }
 
@@ -89,6 +101,11 @@ impl ModelRequest {
     /// The same request with the data behind the prompt.
     pub fn with_facts(self, facts: Facts) -> Self {
         Self { facts, ..self }
+    }
+
+    /// The same request with other settings than those of its model.
+    pub fn with_sampling(self, sampling: Sampling) -> Self {
+        Self { sampling, ..self }
     }
 
     /// The same request with this idempotency key.

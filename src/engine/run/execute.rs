@@ -63,7 +63,12 @@ pub(super) async fn execute_workflow(
         limits = limits.of_subagent(timeout);
     }
     let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), published, chunks));
-    let run_services = RunServices { models, http: services.http.clone(), tools: services.tools.clone() };
+    let run_services = RunServices {
+        models,
+        http: services.http.clone(),
+        tools: services.tools.clone(),
+        sandbox: Arc::clone(&services.sandbox),
+    };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
     let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);
     let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking);

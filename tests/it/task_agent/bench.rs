@@ -134,6 +134,7 @@ impl Bench {
         let journal = Journal::open(turn, true).await?;
         let resolved = ResolvedDefinitions::resolve(self, &Flows::builtin(), "case").await.unwrap();
         let services = RunServices {
+            sandbox: std::sync::Arc::new(sandbox::Sandbox::off()),
             models: self.models.clone(),
             http: HttpCaller::new(SecretFill::none(), &["*".to_owned()]).unwrap(),
             tools: self.tools.clone(),

@@ -63,11 +63,11 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             "id: w\ntype: pipline\nstages: []".into(),
-            "line 2, column 7: type: Unknown workflow type: pipline; did you mean `pipeline`? known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
+            "line 2, column 7: type: Unknown workflow type: pipline; did you mean `pipeline`? known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`, `graph`",
         ),
         (
             "id: w\ntype: dag".into(),
-            "line 2, column 7: type: Unknown workflow type: dag; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
+            "line 2, column 7: type: Unknown workflow type: dag; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`, `graph`",
         ),
         ("id: w".into(), "line 1, column 1: stages: is missing; it needs at least one stage"),
         ("id: w\nstages: []".into(), "line 2, column 9: stages: is empty; it needs at least one stage"),
@@ -147,7 +147,7 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         ),
         (
             "id: w\nstages:\n  - id: a\n    runnable: {type: loop, id: l, stages: [{id: b, runnable: {type: tree, id: t}, input: ''}]}\n    input: ''".into(),
-            "line 4, column 69: stages[0].runnable.stages[0].runnable.type: Unknown workflow type: tree; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`",
+            "line 4, column 69: stages[0].runnable.stages[0].runnable.type: Unknown workflow type: tree; known are `pipeline`, `loop`, `parallel`, `conditional`, `dynamic`, `graph`",
         ),
         (format!("id: w\nid: v{stages}"), "line 2, column 1: the key `id` appears twice; remove one"),
         ("id: [".into(), "line 1, column"),

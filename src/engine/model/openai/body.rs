@@ -86,14 +86,17 @@ impl OpenAi {
         if form.streaming == Streaming::WithUsage {
             body.insert("stream_options".into(), json!({"include_usage": true}));
         }
-        if let Some(temperature) = self.settings.temperature {
+        let own = request.sampling.max_tokens;
+        let completes = self.settings.max_completion_tokens.map(u64::from);
+        let limits = [
+            ("max_tokens", self.settings.max_tokens.map(u64::from).or(own.filter(|_| completes.is_none()))),
+            ("max_completion_tokens", completes),
+        ];
+        if let Some(temperature) = request.sampling.temperature.or(self.settings.temperature) {
             body.insert("temperature".into(), json!(temperature));
         }
-        if let Some(max_tokens) = self.settings.max_tokens {
-            body.insert("max_tokens".into(), json!(max_tokens));
-        }
-        if let Some(max_tokens) = self.settings.max_completion_tokens {
-            body.insert("max_completion_tokens".into(), json!(max_tokens));
+        for (name, limit) in limits {
+            body.extend(limit.map(|limit| (name.to_owned(), json!(own.unwrap_or(limit)))));
         }
         body.extend(self.settings.extra.clone());
         Value::Object(body)

@@ -4,8 +4,8 @@
 //! - [`resolved`] loads the definitions with which a run starts. The crate `definitions` has their types, templates and
 //!   conditions.
 //! - [`mod@run`] executes a run, from its input to its output.
-//! - `workflow` executes one workflow of any type: `pipeline`, `loops`, `parallel` and `conditional` are the types,
-//!   and [`dynamic`] is the one whose plan a model makes.
+//! - `workflow` executes one workflow of any type: `pipeline`, `loops`, `parallel`, `conditional` and `graph` are the
+//!   types, and [`dynamic`] is the one whose plan a model makes.
 //! - `stage` executes one stage with its retries and its timeout. A stage is a `task_agent`, a `function` or another
 //!   workflow. Through [`ask`] it can ask the user.
 //! - A [`stage_context`] is a place in the run. It has the journal, the tags of events and the limits (`usage`) of that
@@ -20,6 +20,7 @@ pub mod event;
 mod event_buffer;
 pub mod failure;
 pub(super) mod function;
+pub(super) mod graph;
 mod loops;
 pub(super) mod parallel;
 #[cfg(test)]

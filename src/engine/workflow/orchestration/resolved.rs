@@ -5,6 +5,7 @@ use crate::workflow::orchestration::dynamic;
 use crate::workflow::{Flow, Flows};
 use async_trait::async_trait;
 use base::error::SharedError;
+use decisions::node_type::NodeType;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::{Shape, StageDefinition, Target, Workflow, WorkflowRecord};
 use definitions::workflow::runnable_registry::models_of_stages;
@@ -194,6 +195,13 @@ impl ResolvedDefinitions {
                 found.extend(dynamic::OUTPUT_NODES.map(|node| join(path, node).to_string()));
                 return;
             }
+            Shape::Graph(graph) => match graph.speaker() {
+                Some(node) if node.kind() == NodeType::Llm => {
+                    found.push(join(path, node.id()).to_string());
+                    return;
+                }
+                speaker => speaker.and_then(|node| node.stage.as_ref()).into_iter().collect(),
+            },
         };
         for stage in stages {
             let path = join(path, &stage.id);

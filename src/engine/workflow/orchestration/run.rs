@@ -15,6 +15,8 @@ use crate::model::Models;
 use crate::workflow::asking::Asking;
 use async_trait::async_trait;
 use definitions::workflow::scope::Scope;
+use sandbox::Sandbox;
+use serde_json::{Map, Value};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,8 @@ pub struct RunServices {
     pub http: HttpCaller,
     /// Rust functions registered as tools.
     pub tools: Tools,
+    /// Runs the scripts of PYTHON nodes.
+    pub sandbox: Arc<Sandbox>,
 }
 
 /// Input of [`execute`].
@@ -53,6 +57,8 @@ pub struct RunStart {
     pub input: String,
     /// Value of `{query}` in the conditions of the outermost workflow.
     pub request: String,
+    /// The inputs of a graph; without them those in the input text, if that is a JSON object.
+    pub params: Map<String, Value>,
     /// The journal of the turn, or the run's part of it.
     pub journal: Journal,
     /// Services that the steps use.
@@ -81,8 +87,8 @@ impl RunStart {
         let RunEnvironment { services, sink, limits } = environment;
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
-        let asking = Arc::new(Asking::without_user());
-        Self { run_id, resolved, input, request, journal, services, sink, limits, elapsed, asking, notes: None }
+        let (asking, params, notes) = (Arc::new(Asking::without_user()), Map::new(), None);
+        Self { run_id, resolved, input, request, params, journal, services, sink, limits, elapsed, asking, notes }
     }
 
     /// Sets the value of `{query}` in the conditions of the outermost workflow.
@@ -138,10 +144,12 @@ pub enum RunError {
 
 /// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
-    let RunStart { run_id, resolved, input, request, journal, services, sink, limits, elapsed, asking, notes } = start;
+    let RunStart { run_id, resolved, input, request, params, journal, services, sink, limits, elapsed, asking, notes } =
+        start;
     let root = Arc::clone(resolved.root());
     let run = Arc::new(Run {
         id: run_id,
+        params,
         resolved,
         services,
         journal: journal.clone(),

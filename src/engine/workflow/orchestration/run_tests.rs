@@ -18,6 +18,7 @@ use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
 use embedded::store::{EmbeddedFile, EmbeddedStore};
+use sandbox::Sandbox;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -119,7 +120,12 @@ impl Ground {
     pub(super) fn services() -> RunServices {
         let nothing = |text: &str| text.to_owned();
         let secrets = SecretFill::new(Arc::new(|text: &str| Ok(text.to_owned())), Arc::new(nothing));
-        RunServices { models: Models::offline(), http: HttpCaller::new(secrets, &[]).unwrap(), tools: Tools::default() }
+        RunServices {
+            models: Models::offline(),
+            http: HttpCaller::new(secrets, &[]).unwrap(),
+            tools: Tools::default(),
+            sandbox: Arc::new(Sandbox::off()),
+        }
     }
 
     fn environment(&self) -> RunEnvironment {
@@ -134,7 +140,7 @@ impl Ground {
     }
 
     /// Executes the run `r1`, or repeats it.
-    async fn run(&self, id: &str, input: &str) -> Result<RunEnd, RunError> {
+    pub(super) async fn run(&self, id: &str, input: &str) -> Result<RunEnd, RunError> {
         let start = RunStart::new("r1", self.resolved(id).await, input, self.journal().await, self.environment());
         execute(start).await
     }
@@ -148,7 +154,7 @@ impl Ground {
     }
 
     /// Returns the events so far, one line each.
-    fn told(&self) -> Vec<String> {
+    pub(super) fn told(&self) -> Vec<String> {
         self.heard.0.lock().unwrap().iter().map(line).collect()
     }
 }

@@ -124,7 +124,7 @@ async fn record_failure(context: &StageContext, failure: Option<RunFailure>) -> 
 }
 
 /// Runs the stage's agent, function or workflow on `input`.
-async fn run_target(
+pub(super) async fn run_target(
     context: &StageContext,
     stage: &StageDefinition,
     input: &str,
@@ -169,7 +169,11 @@ fn visible_outputs(stage: &StageDefinition, shape: &Shape, output: WorkflowOutpu
             let under = |id: Arc<str>| format!("{}.{id}", stage.id).into();
             output.further.into_iter().map(|(id, text)| (under(id), text)).collect()
         }
-        Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => Vec::new(),
+        Shape::Pipeline { .. }
+        | Shape::Loop { .. }
+        | Shape::Conditional { .. }
+        | Shape::Dynamic(_)
+        | Shape::Graph(_) => Vec::new(),
     };
     WorkflowOutput { further, ..output }
 }

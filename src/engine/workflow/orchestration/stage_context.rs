@@ -22,6 +22,8 @@ use uuid::Builder;
 /// State that all parts of a run share.
 pub(in crate::workflow) struct Run {
     pub(super) id: String,
+    /// The inputs of the outermost workflow, if that is a graph.
+    pub(super) params: Map<String, Value>,
     pub(in crate::workflow) resolved: ResolvedDefinitions,
     pub(super) services: RunServices,
     pub(super) journal: Journal,
@@ -92,6 +94,11 @@ impl StageContext {
         let (path, key) = (Arc::clone(&empty), empty);
         let (stage_id, branch_id, iteration) = (None, None, None);
         Self { run, path, key, run_id, depth: 0, stage_id, branch_id, iteration, keeps_failures: false }
+    }
+
+    /// The inputs with which the outermost graph was started; `None` for a graph within it, and without any.
+    pub(super) fn params(&self) -> Option<&Map<String, Value>> {
+        Some(&self.run.params).filter(|params| self.depth == 0 && !params.is_empty())
     }
 
     /// The part of a stage of the workflow that runs here.
@@ -185,9 +192,11 @@ impl StageContext {
         let mut here = self.clone();
         match &workflow.shape {
             Shape::Parallel { .. } => here.branch_id.get_or_insert(id),
-            Shape::Pipeline { .. } | Shape::Loop { .. } | Shape::Conditional { .. } | Shape::Dynamic(_) => {
-                here.stage_id.get_or_insert(id)
-            }
+            Shape::Pipeline { .. }
+            | Shape::Loop { .. }
+            | Shape::Conditional { .. }
+            | Shape::Dynamic(_)
+            | Shape::Graph(_) => here.stage_id.get_or_insert(id),
         };
         here
     }

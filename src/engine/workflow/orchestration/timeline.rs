@@ -16,6 +16,7 @@ use crate::workflow::asking::Asking;
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use types::step::{StepRecord, TokenUsage};
@@ -153,14 +154,15 @@ impl EventSink for NullSink {
 
 /// Returns the stages that a run has started, in the order of their start.
 ///
-/// `journal` has the run's steps, from [`Journal::read_only`]. `input` and `request` are those with which the run
-/// started.
+/// `journal` has the run's steps, from [`Journal::read_only`]. `input`, `request` and `params` are those with which the
+/// run started.
 pub async fn timeline(
     resolved: ResolvedDefinitions,
     journal: Journal,
     services: RunServices,
     input: String,
     request: String,
+    params: Map<String, Value>,
 ) -> Vec<TimelineEntry> {
     let notes = Arc::new(Notes::default());
     // Placeholders under the names of the run's models. They are never asked, since only recorded steps are replayed.
@@ -171,6 +173,7 @@ pub async fn timeline(
         resolved,
         input,
         request,
+        params,
         journal,
         services: RunServices { models, ..services },
         sink: Arc::new(NullSink),

@@ -11,7 +11,8 @@ use types::step::StepRecord;
 /// Makes the timeline of a run of `id` from `steps`.
 async fn look(ground: &Ground, id: &str, steps: Vec<StepRecord>) -> Vec<TimelineEntry> {
     let journal = Journal::read_only(Arc::clone(&ground.store), "r1", "t1", steps);
-    timeline(ground.resolved(id).await, journal, Ground::services(), "q".into(), "q".into()).await
+    timeline(ground.resolved(id).await, journal, Ground::services(), "q".into(), "q".into(), serde_json::Map::new())
+        .await
 }
 
 #[tokio::test]

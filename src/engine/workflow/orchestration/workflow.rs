@@ -3,7 +3,7 @@
 use super::event::RunEventType;
 use super::failure::Failure;
 use super::stage_context::{EventPayload, StageContext};
-use super::{conditional, loops, parallel, pipeline};
+use super::{conditional, graph, loops, parallel, pipeline};
 use crate::workflow::orchestration::dynamic;
 use definitions::workflow::definition::{Shape, Workflow};
 use definitions::workflow::outputs::OutputStore;
@@ -100,5 +100,6 @@ pub(super) async fn stages(
         }
         Shape::Conditional { routes, default } => conditional::run(context, routes, default.as_deref(), &scope).await,
         Shape::Dynamic(dynamic) => Box::pin(dynamic::run(context, dynamic, scope.query())).await,
+        Shape::Graph(graph) => Box::pin(graph::run(context, graph, scope.query())).await,
     }
 }

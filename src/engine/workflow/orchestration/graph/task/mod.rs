@@ -1,0 +1,79 @@
+//! What one attempt of a node does, by its type.
+//!
+//! A node that reaches the outside does so in one step of its journal, `run`, whose input is the resolved config. [`http`],
+//! [`python`] and [`database`] have one; [`llm`] and [`runnable`] have the steps of model calls; [`person`] asks the user;
+//! [`repeat`] runs the body of a LOOP, and [`wait`] waits. CONDITION, START and END only compute their output.
+
+mod database;
+mod http;
+mod llm;
+mod person;
+mod python;
+mod repeat;
+mod runnable;
+mod wait;
+
+use super::failure::{NodeError, NodeFailure};
+use super::node::NodeRun;
+use super::resolved::ResolvedNode;
+use super::values::NodeValues;
+use crate::journal::StepError;
+use crate::workflow::orchestration::stage_context::StageContext;
+use decisions::limits::MAX_SECONDS;
+use decisions::node_type::NodeType;
+use definitions::workflow::graph::condition::GraphCondition;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Key of the step in which a node reaches the outside.
+const RUN_KEY: &str = "run";
+
+/// The largest output of a node, in bytes of compact JSON.
+pub(super) const MAX_OUTPUT_BYTES: usize = 1_048_576;
+
+/// Executes one attempt at `here`, and returns the output before its `output_mapping`.
+pub(super) fn perform<'r>(
+    run: &'r NodeRun<'r>,
+    here: &'r StageContext,
+    resolved: &'r ResolvedNode,
+) -> BoxFuture<'r, Result<Value, NodeError>> {
+    match run.node.kind() {
+        NodeType::Llm => llm::perform(run, here, resolved).boxed(),
+        NodeType::Http => http::perform(run, here, resolved).boxed(),
+        NodeType::Python => python::perform(here, resolved).boxed(),
+        NodeType::Database => database::perform(run, here, resolved).boxed(),
+        NodeType::Loop => repeat::perform(run, here, resolved).boxed(),
+        NodeType::Runnable => runnable::perform(run, here, resolved).boxed(),
+        NodeType::Ask => person::perform(here, resolved).boxed(),
+        NodeType::Wait => wait::perform(here, resolved).boxed(),
+        NodeType::Condition => async move { condition(run, resolved) }.boxed(),
+        NodeType::Start => async move { Ok(run.sight.run.inputs.clone()) }.boxed(),
+        NodeType::End => async move { Ok(resolved.plain("output").cloned().unwrap_or_else(|| run.reaching())) }.boxed(),
+    }
+}
+
+/// The longest time of an attempt, for the types that have one. A script's time is limited by the sandbox.
+pub(super) fn timeout(kind: NodeType, resolved: &ResolvedNode) -> Option<Duration> {
+    let longest = Duration::from_secs_f64(MAX_SECONDS);
+    let has_limit = matches!(kind, NodeType::Llm | NodeType::Http | NodeType::Database);
+    has_limit.then(|| resolved.seconds("timeout").unwrap_or(longest).min(longest))
+}
+
+fn condition(run: &NodeRun<'_>, resolved: &ResolvedNode) -> Result<Value, NodeError> {
+    let written = resolved.text("expression").unwrap_or_default();
+    let condition =
+        GraphCondition::parse(written).map_err(|error| NodeFailure::permanent("INVALID", error.to_string()))?;
+    let values = NodeValues { mapping: &resolved.mapping, ..NodeValues::of(&run.sight) };
+    Ok(json!({"result": condition.holds(&values)}))
+}
+
+/// The result of a step whose operation fails with a node's failure.
+fn stepped<O>(step: Result<crate::journal::Stepped<O>, StepError<NodeFailure>>) -> Result<O, NodeError> {
+    match step {
+        Ok(stepped) => Ok(stepped.output),
+        Err(StepError::Journal(error)) => Err(error.into()),
+        Err(StepError::Operation(failure)) => Err(failure.into()),
+    }
+}
