@@ -1,6 +1,6 @@
 //! Graphs: each node runs as soon as the nodes before it have ended. No node waits for slower siblings.
 //!
-//! - [`run`] executes a graph: it checks the inputs and makes the output. `schedule` runs the nodes of one level, the
+//! - [`run()`] executes a graph: it checks the inputs and makes the output. `schedule` runs the nodes of one level, the
 //!   graph itself or the body of a LOOP.
 //! - `node` executes one node, with its attempts and its recovery, and `task` has what one attempt does, one file for each
 //!   type of node.
