@@ -4,6 +4,7 @@
 use super::start_record::BEGIN_KEY;
 use crate::workflow::orchestration::dynamic::order;
 use definitions::workflow::definition::{Shape, Target, Workflow};
+use definitions::workflow::graph::{GraphDefinition, GraphNode};
 use definitions::workflow::node::Node;
 use std::sync::Arc;
 use types::step::StepRecord;
@@ -97,6 +98,10 @@ pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resul
             let deeper = path.last().is_some_and(|last| !std::ptr::eq(last, segment));
             return order::check(dynamic, segment.place(), deeper);
         }
+        if let Shape::Graph(graph) = &workflow.shape {
+            let is_last = path.last().is_some_and(|last| std::ptr::eq(last, segment));
+            return check_node(graph, segment, is_last);
+        }
         let stages = workflow.shape.stages();
         let Some(stage) = stages.iter().find(|stage| stage.id == segment.id) else {
             let known: Vec<_> = stages.iter().map(|stage| stage.id.as_str()).collect();
@@ -110,6 +115,19 @@ pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resul
         }
     }
     Ok(())
+}
+
+/// Checks that a run of a graph can restart from the node in `segment`.
+fn check_node(graph: &GraphDefinition, segment: &Segment<'_>, is_last: bool) -> Result<(), String> {
+    let id = segment.id;
+    if graph.level.place(id).is_none() {
+        let known: Vec<_> = graph.level.nodes.iter().map(GraphNode::id).collect();
+        return Err(format!("the graph has no node `{id}`; it has: {}", known.join(", ")));
+    }
+    if is_last && segment.iteration.is_none() {
+        return Ok(());
+    }
+    Err(format!("a run cannot restart from within the node `{id}`; name the node alone"))
 }
 
 /// Checks the iteration in `segment`, which names a stage that runs `workflow`.
@@ -169,11 +187,15 @@ struct Comparison<'a> {
 
 /// True for the key of a step that does not depend on the stage `from` of `workflow`. The order is that of the stages
 /// in a pipeline, of the iterations in a loop, and of the nodes in a dynamic workflow. Branches do not depend on each
-/// other.
+/// other. A node of a graph depends on the nodes from which a way leads to it.
 fn comes_before(workflow: &Workflow, comparison: Comparison<'_>, key: &[Segment<'_>], from: &[Segment<'_>]) -> bool {
     let (Some(at), Some(wanted)) = (key.first(), from.first()) else { return false };
     if matches!(workflow.shape, Shape::Dynamic(_)) {
         return order::comes_before(at.place(), wanted.place(), comparison.clarified);
+    }
+    if let Shape::Graph(graph) = &workflow.shape {
+        let level = &graph.level;
+        return level.place(at.id).is_some() && at.id != wanted.id && !level.leads(wanted.id, at.id);
     }
     if is_root(workflow, at) {
         let (named, first) = (is_root(workflow, wanted), wanted.iteration);
@@ -302,6 +324,25 @@ mod tests {
         for no_loop in ["x[1]", "y[1]/z"] {
             assert!(check_stage(&again, &lookup, no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
         }
+    }
+
+    #[test]
+    fn a_restart_of_a_graph_keeps_the_nodes_that_are_not_behind_the_node() {
+        let node = |id: &str| json!({"node_id": id, "type": "RUNNABLE", "name": id, "config": {"runnable": "x"}});
+        let edge = |from: &str, to: &str| json!({"source": from, "target": to});
+        let graph = workflow(json!({"type": "graph", "id": "g", "nodes": [node("a"), node("b"), node("c"), node("d")],
+            "edges": [edge("a", "b"), edge("b", "d"), edge("a", "c")]}));
+        let all = ["begin", "a/run", "b~2/0/model", "c[1]/x/run", "d/run"];
+        let kept = |from: &str| {
+            let steps = all.iter().map(|key| step(key, "node", true)).collect();
+            let kept = steps_for_restart(steps, &graph, &|_| None, from);
+            all.iter().map(|key| u8::from(keys(&kept).contains(key))).collect::<Vec<_>>()
+        };
+        assert_eq!((kept("a"), kept("b"), kept("d")), (vec![1, 0, 0, 0, 0], vec![1, 1, 0, 1, 0], vec![1, 1, 1, 1, 0]));
+        let check = |from: &str| check_stage(&graph, &|_| None, from);
+        assert!(check("b").is_ok());
+        assert_eq!(check("x").unwrap_err(), "the graph has no node `x`; it has: a, b, c, d");
+        assert!(check("c[1]").unwrap_err().contains("name the node alone") && check("a/b").is_err());
     }
 
     #[test]
