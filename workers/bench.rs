@@ -5,8 +5,8 @@ use crate::table::{print, print_json, print_table, table};
 use base::config::load::LoadedSettings;
 use clap::{Args, Subcommand};
 use lab::bench::options::{
-    InflightOptions, PythonOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions, TurnsOptions,
-    WorkflowsOptions,
+    GraphOptions, InflightOptions, PythonOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions,
+    TurnsOptions, WorkflowsOptions,
 };
 use lab::bench::report::Report;
 use lab::bench::{self, Problem, Progress};
@@ -19,6 +19,7 @@ const TURNS: &str = "\
 Examples:
   turnwheel bench turns                                     closed loop with 1, 64 and 256 users
   turnwheel bench turns --actions 0,1,3 --concurrency 256   rows for turns with 0, 1 and 3 actions
+  turnwheel bench turns --coordinator --no-floor            a coordinator that decides one RESPOND in each turn
   turnwheel bench turns --rate 500 --seconds 60             open loop: 500 messages per second
   turnwheel bench turns --hot --concurrency 64              all messages in one session
   turnwheel bench turns --stored 1000000                    with a million idle sessions
@@ -74,6 +75,16 @@ Examples:
 
 Every stage is an agent whose model answers immediately. The time is from the first request to the end of the last \
 run. The bytes are the data of runs, steps and events.";
+
+const GRAPH: &str = "\
+Examples:
+  turnwheel bench graph                             200 runs of 10 and of 50 nodes, and a fan-out
+  turnwheel bench graph --nodes 50 --runs 1000 --fan-out 0
+  turnwheel bench graph --backend embedded --json
+
+Every node is an LLM node. In the layers the model replies immediately, and each node waits for two nodes of the layer \
+before it. The fan-out is one run whose nodes start concurrently and wait for a model of --model-latency. The bytes are \
+the data of runs, steps and events.";
 
 const STREAM: &str = "\
 Examples:
@@ -131,6 +142,9 @@ enum BenchCommand {
     /// Stages of workflows per second, and the data of each stage
     #[command(after_help = WORKFLOWS)]
     Workflows(WorkflowsOptions),
+    /// Nodes of graphs per second, the data of each node, and the time of a fan-out
+    #[command(after_help = GRAPH)]
+    Graph(GraphOptions),
     /// Time from the model's first words to the first chunk at readers of the queue and of server-sent events
     #[command(after_help = STREAM)]
     Stream(StreamOptions),
@@ -164,6 +178,7 @@ impl Bench {
                 BenchCommand::Workflows(options) => {
                     Box::pin(bench::workflows::run(options, settings, env, &progress)).await?
                 }
+                BenchCommand::Graph(options) => Box::pin(bench::graph::run(options, settings, env, &progress)).await?,
                 BenchCommand::Stream(options) => {
                     Box::pin(bench::stream::run(options, settings, env, &progress)).await?
                 }
@@ -200,6 +215,7 @@ impl BenchCommand {
             Self::Sessions(options) => options.target.json,
             Self::Recovery(options) => options.target.json,
             Self::Workflows(options) => options.target.json,
+            Self::Graph(options) => options.target.json,
             Self::Stream(options) => options.target.json,
             Self::Python(options) => options.json,
             Self::Member { .. } => false,

@@ -134,3 +134,32 @@ async fn scripts_are_measured_in_new_and_in_waiting_processes() {
         assert!(row[field].as_f64().is_some_and(|figure| figure > 0.0), "{field}: {report}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_graphs_are_measured_in_layers_and_in_a_fan_out() {
+    let servers = cluster().await;
+    let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
+    let asked = ["graph", "--nodes", "10,50", "--runs", "3", "--fan-out", "20", "--model-latency", "300ms"];
+    for (place, has_sizes) in [(&given[..], true), (&["--backend", "embedded"], false)] {
+        let (report, _) = bench(&[&asked[..], place].concat()).await;
+        let rows = report["rows"].as_array().unwrap();
+        let of = |row: usize, field: &str| rows[row][field].as_f64().unwrap();
+        assert_eq!(rows.iter().map(|row| &row["nodes"]).collect::<Vec<_>>(), [10, 50, 20]);
+        assert!((0..3).all(|row| of(row, "nodes_per_s") > 0.0), "{report}");
+        // Nodes one after the other would take 6 s.
+        assert!(of(2, "seconds") >= 0.3 && of(2, "seconds") < 6.0, "{report}");
+        // The embedded file grows in large steps.
+        for bytes in ["store_bytes_per_node", "event_bytes_per_node"].into_iter().filter(|_| has_sizes) {
+            assert!(of(0, bytes) > 0.0 && of(1, bytes) < of(0, bytes) * GROWTH, "{bytes}: {report}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_of_a_coordinator_are_measured() {
+    let quick: Vec<_> = QUICK.iter().copied().filter(|word| !["--actions", "0"].contains(word)).collect();
+    let (report, _) = bench(&[&quick[..], &["--backend", "embedded", "--coordinator", "--no-floor"]].concat()).await;
+    let row = &report["rows"][0];
+    assert_eq!((&row["agent_mode"], &row["unanswered"]), (&"coordinator".into(), &0.into()), "{report}");
+    assert!(row["turns"].as_u64().is_some_and(|turns| turns > 0), "{report}");
+}

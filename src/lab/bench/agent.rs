@@ -60,6 +60,20 @@ pub(super) fn agent(actions: usize, http: Option<&str>) -> anyhow::Result<AgentR
     Ok(AgentRecord::from_document(document, Timestamp::from_millis(0))?)
 }
 
+/// Builds a coordinator with the texts of [`agent`], whose only rule decides one `respond` with the same reply.
+pub(super) fn coordinator() -> anyhow::Result<AgentRecord> {
+    let reply = "收到：{message} 我们的营业时间是周一至周五 9:00–18:00。";
+    let payload = json!({"action_type": "respond", "response": reply, "intent": "simple_query", "confidence": 1.0});
+    let decisions = json!([{"decision_type": "respond", "confidence": 1.0, "payload": payload}]);
+    let output = json!({"reasoning": "offline", "intent": "SIMPLE_QUERY", "decisions": decisions});
+    let rules = json!([{"when": {"always": true}, "decide": {"output": output}}]);
+    let mut document = agent(0, None)?.document;
+    for (name, value) in [("mode", json!("coordinator")), ("rules", rules)] {
+        document[name] = value;
+    }
+    Ok(AgentRecord::from_document(document, Timestamp::from_millis(0))?)
+}
+
 /// The result of every action.
 pub(super) fn order() -> Value {
     json!({"order_id": "A1001", "status": "运输中", "city": "武汉", "days": 2, "items": [{"sku": "X-1", "count": 1}]})
@@ -97,6 +111,7 @@ impl Model for Paced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::agent::coordinator::Mode;
 
     #[test]
     fn its_rules_run_every_action_once_and_then_reply() {
@@ -105,6 +120,8 @@ mod tests {
             assert_eq!(agent.config.rules.len(), actions + 1);
             assert_eq!(agent.config.tools.len(), actions);
         }
+        let coordinator = coordinator().unwrap();
+        assert!(coordinator.config.mode == Mode::Coordinator && coordinator.config.rules.len() == 1);
         let with_http = agent(1, Some("http://127.0.0.1:1")).unwrap();
         assert!(with_http.config.tools[0].http.as_ref().is_some_and(|call| call.url.ends_with("/act0")));
     }

@@ -7,18 +7,20 @@
 //!   ones) and a fresh [`test_cluster::TestNamespace`] for each measurement;
 //! - [`agent`] and [`workers`]: the agent, and the workers and schedulers that run its turns;
 //! - [`load`] and [`replies`]: publish messages, and watch for their replies;
+//! - [`runs`]: start runs of a workflow, and wait for their ends;
 //! - [`mod@stored`] and [`size`]: write sessions without turns, and measure the data on disk;
 //! - [`baseline`]: replaces the workers and issues the same commands without the engine;
 //! - [`usage`], [`figures`], [`report`] and [`conditions`]: processor time, percentiles, the table or JSON, and the
 //!   conditions of the measurement.
 //!
 //! Benchmarks, one file each: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`],
-//! [`stream`], [`python`].
+//! [`graph`], [`stream`], [`python`].
 
 mod agent;
 mod baseline;
 mod conditions;
 mod figures;
+pub mod graph;
 pub mod inflight;
 mod load;
 pub mod options;
@@ -27,6 +29,7 @@ pub mod python;
 pub mod recovery;
 mod replies;
 pub mod report;
+mod runs;
 mod servers;
 pub mod sessions;
 mod size;

@@ -43,6 +43,9 @@ pub struct TurnsOptions {
     /// immediately
     #[arg(long)]
     pub http_actions: bool,
+    /// The agent is a coordinator: each turn judges and carries out one RESPOND decision
+    #[arg(long, conflicts_with_all = ["actions", "http_actions"])]
+    pub coordinator: bool,
     /// Closed loop: number of users, each of whom writes again when the reply arrives; each value of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,64,256", value_parser = positive)]
     pub concurrency: Vec<usize>,
@@ -159,6 +162,29 @@ pub struct WorkflowsOptions {
     /// Stages of the short pipeline
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub run_stages: usize,
+    /// Workers: processes on a cluster, instances in this process on the embedded file
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub workers: usize,
+}
+
+/// Options of `bench graph`.
+#[derive(Args, Clone, Debug)]
+pub struct GraphOptions {
+    /// Backend and servers
+    #[command(flatten)]
+    pub target: TargetOptions,
+    /// LLM nodes of a graph, in layers of 5, with a model that replies immediately; each value of a list makes a row
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,50", value_parser = positive)]
+    pub nodes: Vec<usize>,
+    /// Runs of each graph in layers, all started concurrently
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive)]
+    pub runs: usize,
+    /// LLM nodes that one run starts concurrently; 0 skips this row
+    #[arg(long, value_name = "N", default_value_t = 49)]
+    pub fan_out: usize,
+    /// Latency of the model in the fan-out
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    pub model_latency: Duration,
     /// Workers: processes on a cluster, instances in this process on the embedded file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub workers: usize,

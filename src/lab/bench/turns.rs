@@ -132,7 +132,7 @@ impl TurnsBench<'_> {
         let options = self.options;
         let namespace =
             self.cluster.open_namespace(|settings| settings.http.allow_private.push("127.0.0.1".to_owned())).await?;
-        let agent = agent(self.actions, self.http)?;
+        let agent = if options.coordinator { agent::coordinator()? } else { agent(self.actions, self.http)? };
         let (store, stream) = (Arc::clone(&namespace.store), namespace.queue.stream().await?.created_at);
         let stored = Stored { store, agent_hash: agent.hash.clone(), stream, last_seq: 1 };
         namespace.store.put_agent(agent).await?;
@@ -187,6 +187,7 @@ impl TurnsBench<'_> {
             "mode": mode,
             "concurrency": concurrency,
             "rate": rate,
+            "agent_mode": if options.coordinator { "coordinator" } else { "actions" },
             "actions": self.actions,
             "http_actions": options.http_actions,
             "model_latency": format(options.model_latency),

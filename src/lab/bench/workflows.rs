@@ -3,32 +3,23 @@
 use super::Progress;
 use super::options::WorkflowsOptions;
 use super::report::{Column, Report, Row, rounded};
+use super::runs::{start_runs, wait_for_ends};
 use super::size::Size;
-use super::test_cluster::{TestCluster, TestNamespace};
+use super::test_cluster::TestCluster;
 use super::usage::Usage;
 use super::workers::{MemberProfile, Role, Workers};
-use anyhow::{Context, bail};
 use base::config::{Environment, Settings};
-use commands::runs::{NewRun, start_run};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use types::duration::Text;
-use types::run::{RunRecord, RunStatus};
 use types::timestamp::Timestamp;
 
 /// Id of the agent of every stage.
 const AGENT: &str = "stage";
 /// Id of the workflow.
 const WORKFLOW: &str = "bench";
-/// Concurrent requests to start runs.
-const START_CONCURRENCY: usize = 64;
-/// Poll interval for the end of a run.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Time limit for one run.
-const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
 const COLUMNS: &[Column] = &[
     ("runs", "runs"),
@@ -73,11 +64,11 @@ async fn row(
     let profile = MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
     let workers = Workers::start(&namespace, &profile, options.workers, cluster.dir())?;
     // The first run opens connections and fills caches, so it is not measured.
-    ended(&namespace, &asked_for(&namespace, 1).await?, progress).await?;
+    wait_for_ends(&namespace, &start_runs(&namespace, WORKFLOW, 1).await?, progress).await?;
     let (before, usage) = (Size::measure(&namespace).await?, Usage::so_far(cluster, &workers)?);
     let begun = Instant::now();
-    let asked = asked_for(&namespace, runs).await?;
-    ended(&namespace, &asked, progress).await?;
+    let started = start_runs(&namespace, WORKFLOW, runs).await?;
+    wait_for_ends(&namespace, &started, progress).await?;
     let seconds = begun.elapsed().as_secs_f64();
     let all = (runs * stages) as u64;
     let mut row = Row::new();
@@ -118,37 +109,4 @@ fn pipeline(stages: usize) -> Value {
         json!({ "id": format!("s{number}"), "runnable": AGENT, "input": input })
     };
     json!({ "type": "pipeline", "id": WORKFLOW, "stages": (0..stages).map(stage).collect::<Vec<_>>() })
-}
-
-async fn asked_for(namespace: &TestNamespace, runs: usize) -> anyhow::Result<Vec<String>> {
-    let ask = |_| async {
-        let run = NewRun {
-            workflow_id: WORKFLOW.into(), query: "研究量子计算的最新进展".into(), ..NewRun::default()
-        };
-        let started = start_run(namespace.queue.as_ref(), namespace.store.as_ref(), run).await;
-        started.map(|started| started.run_id).map_err(|refused| anyhow::anyhow!("{refused}"))
-    };
-    stream::iter((0..runs).map(ask)).buffer_unordered(START_CONCURRENCY).try_collect().await
-}
-
-async fn ended(namespace: &TestNamespace, runs: &[String], progress: &dyn Progress) -> anyhow::Result<()> {
-    for (number, run_id) in runs.iter().enumerate() {
-        let ended = tokio::time::timeout(RUN_TIMEOUT, end(namespace, run_id)).await;
-        let run = ended.with_context(|| format!("run {run_id} has not ended within the time limit"))??;
-        if run.status != RunStatus::Completed {
-            let why = run.error.map_or_else(|| run.status.as_str().to_owned(), |error| error.to_string());
-            bail!("run {run_id} failed: {why}");
-        }
-        progress.tick(&format!("{} of {} runs", number + 1, runs.len()));
-    }
-    Ok(())
-}
-
-async fn end(namespace: &TestNamespace, run_id: &str) -> anyhow::Result<RunRecord> {
-    loop {
-        match namespace.store.run(run_id).await? {
-            Some(run) if run.status.has_ended() => return Ok(run),
-            Some(_) | None => tokio::time::sleep(POLL_INTERVAL).await,
-        }
-    }
 }
