@@ -158,7 +158,7 @@ async fn nodes_of_graphs_are_measured_in_layers_and_in_a_fan_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turns_of_a_coordinator_are_measured() {
     let quick: Vec<_> = QUICK.iter().copied().filter(|word| !["--actions", "0"].contains(word)).collect();
-    let (report, _) = bench(&[&quick[..], &["--backend", "embedded", "--coordinator", "--no-floor"]].concat()).await;
+    let (report, _) = bench(&[&quick[..], &["--backend", "embedded", "--coordinator"]].concat()).await;
     let row = &report["rows"][0];
     assert_eq!((&row["agent_mode"], &row["unanswered"]), (&"coordinator".into(), &0.into()), "{report}");
     assert!(row["turns"].as_u64().is_some_and(|turns| turns > 0), "{report}");

@@ -55,6 +55,10 @@ pub async fn run(
         let message = format!("a graph of {widest} nodes is too large: a graph has at most {MAX_NODES}");
         return Err(Problem::new(message, "lower --nodes, or --fan-out (it adds one node)").into());
     }
+    if let Some(nodes) = options.nodes.iter().find(|nodes| **nodes < 2 * LAYER || **nodes % LAYER != 0) {
+        let message = format!("{nodes} nodes make no full layers of {LAYER}");
+        return Err(Problem::new(message, "give --nodes multiples of 5, from 10").into());
+    }
     let cluster = TestCluster::prepare(&options.target, settings, env, progress).await?;
     let mut rows = Vec::new();
     for nodes in options.nodes.iter().copied() {
@@ -134,17 +138,17 @@ fn layers(nodes: usize) -> Value {
         let before = |place: usize| edge((layer - 1) * LAYER + place % LAYER, number);
         [before(place), before(place + 1)]
     });
-    graph((0..nodes).map(node).collect(), edges.collect())
+    graph(&(0..nodes).map(node).collect::<Vec<_>>(), &edges.collect::<Vec<_>>())
 }
 
 /// One LLM node, and `width` LLM nodes that all follow it.
 fn fan_out(width: usize) -> Value {
     let first = json!({"node_id": id(0), "type": "START", "name": "start", "config": {}});
     let nodes = std::iter::once(first).chain((1..=width).map(|number| llm(number, "Check the plan: ${query}")));
-    graph(nodes.collect(), (1..=width).map(|number| edge(0, number)).collect())
+    graph(&nodes.collect::<Vec<_>>(), &(1..=width).map(|number| edge(0, number)).collect::<Vec<_>>())
 }
 
-fn graph(nodes: Vec<Value>, edges: Vec<Value>) -> Value {
+fn graph(nodes: &[Value], edges: &[Value]) -> Value {
     let most = nodes.len();
     json!({"type": "graph", "id": GRAPH, "name": "bench", "max_concurrency": most, "nodes": nodes, "edges": edges})
 }
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn its_graphs_are_valid() {
-        for document in [layers(1), layers(7), layers(50), fan_out(1), fan_out(49)] {
+        for document in [layers(10), layers(50), fan_out(1), fan_out(49)] {
             WorkflowRecord::from_document(document, Timestamp::from_millis(0)).unwrap();
         }
     }

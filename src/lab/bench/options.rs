@@ -173,7 +173,8 @@ pub struct GraphOptions {
     /// Backend and servers
     #[command(flatten)]
     pub target: TargetOptions,
-    /// LLM nodes of a graph, in layers of 5, with a model that replies immediately; each value of a list makes a row
+    /// LLM nodes of a graph, in layers of 5, with a model that replies immediately: a multiple of 5 from 10; each value
+    /// of a list makes a row
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,50", value_parser = positive)]
     pub nodes: Vec<usize>,
     /// Runs of each graph in layers, all started concurrently
