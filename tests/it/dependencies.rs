@@ -1,4 +1,4 @@
-//! Checks the rules of `deny.toml` that need no network.
+//! Checks the rules of `deny.toml` that need no network, and the profiles of `Cargo.toml`.
 
 use figment::Figment;
 use figment::providers::{Format, Toml};
@@ -105,4 +105,16 @@ fn nothing_banned_is_used_and_everything_comes_from_one_registry() {
     }
     let sources: BTreeSet<&str> = packages.iter().filter_map(|package| package["source"].as_str()).collect();
     assert!(sources.len() == 1 && sources.iter().all(|source| source.starts_with("registry+")), "{sources:?}");
+}
+
+#[test]
+fn the_profile_for_packages_optimises_every_crate() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest: Value = Figment::from(Toml::file(manifest)).extract().unwrap();
+    let crates = |profile: &str| manifest["profile"][profile]["package"].as_object().unwrap().clone();
+    let (quick, dist) = (crates("release"), crates("dist"));
+    assert!(quick.contains_key("*"));
+    for name in quick.keys() {
+        assert_eq!(dist.get(name).map(|settings| &settings["opt-level"]), Some(&3.into()), "{name} in `dist`");
+    }
 }
