@@ -1,6 +1,7 @@
 //! The agents of a run: one with a turn for each message, one with follow-up timers, one that merges messages.
 
 use super::conversations::GREETING;
+use super::graph::GRAPH;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -45,6 +46,7 @@ impl Manner {
             "tone": "plain",
             "greeting": GREETING,
             "sop": "Do what the message says.",
+            "flows": [GRAPH],
             "double_text": if self == Self::Merging { "merge" } else { "queue" },
             "skills": [{
                 "id": "order", "description": "Orders.", "condition": "the message orders", "params": tagged,

@@ -19,6 +19,8 @@ pub(super) enum Verb {
     Order,
     /// Two actions, then a reply.
     OrderEta,
+    /// A graph that does two actions concurrently and then replies.
+    Errands,
     /// A silent action that updates the profile.
     Note,
     /// A silent action that closes the conversation.
@@ -26,13 +28,14 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 5] = [Self::Say, Self::Order, Self::OrderEta, Self::Note, Self::Bye];
+    const ALL: [Self; 6] = [Self::Say, Self::Order, Self::OrderEta, Self::Errands, Self::Note, Self::Bye];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Say => "say",
             Self::Order => "order",
             Self::OrderEta => "order-and-eta",
+            Self::Errands => "errands",
             Self::Note => "note",
             Self::Bye => "bye",
         }
@@ -42,7 +45,7 @@ impl Verb {
     pub(super) const fn targets(self) -> &'static [Target] {
         match self {
             Self::Order => &[Target::Order],
-            Self::OrderEta => &[Target::Order, Target::Eta],
+            Self::OrderEta | Self::Errands => &[Target::Order, Target::Eta],
             Self::Say | Self::Note | Self::Bye => &[],
         }
     }

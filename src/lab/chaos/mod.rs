@@ -4,7 +4,7 @@
 //! 1. [`servers`] starts NATS and a MongoDB replica set in an [`environment`], a temporary folder that is removed at
 //!    the end.
 //! 2. [`processes`] starts workers, schedulers and a gateway as [`process`]es. The run itself serves the [`model`] and
-//!    the [`api`] behind the actions of the [`agents`].
+//!    the [`api`] behind the actions of the [`agents`] and the nodes of the [`graph`].
 //! 3. [`load`] holds conversations by the [`script`], in the language of [`conversations`], while [`faults`] happen.
 //!    [`recovery`] measures how long a killed worker's turns take.
 //! 4. When all lanes are idle, the [`observer`] gathers the [`evidence`], and the [`checker`] compares them with the
@@ -20,6 +20,7 @@ mod environment;
 mod error;
 mod evidence;
 mod faults;
+mod graph;
 mod load;
 mod model;
 mod observer;
@@ -46,6 +47,7 @@ use base::config::Settings;
 use base::tasks::{OnPanic, Tasks};
 use checker::Findings;
 use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use environment::RunEnvironment;
 use faults::FaultContext;
 use load::{Ledger, SimulatedUsers};
@@ -149,6 +151,7 @@ async fn play(
     for manner in Manner::ALL {
         apply(&observer, manner, &address).await?;
     }
+    register(&observer, &address).await?;
     let processes = Processes::start(environment, options, &settings, &format!("{address}/v1")).await?;
     let load = SimulatedUsers::new(options.seed, Arc::clone(&observer.queue), processes.gateway_url.clone())
         .map_err(|error| ChaosError::failed("cannot create an HTTP client", error))?;
@@ -179,6 +182,13 @@ async fn apply(observer: &Observer, manner: Manner, api: &str) -> Result<(), Cha
     let record = record.map_err(|error| ChaosError::failed("invalid agent file of the run", error))?;
     let applied = observer.store.put_agent(record).await;
     applied.map(|_| ()).map_err(|error| ChaosError::failed("cannot store an agent of the run", error))
+}
+
+async fn register(observer: &Observer, api: &str) -> Result<(), ChaosError> {
+    let record = WorkflowRecord::from_document(graph::document(api), clock::now());
+    let record = record.map_err(|error| ChaosError::failed("invalid workflow of the run", error))?;
+    let stored = observer.store.put_workflow(record).await;
+    stored.map(|_| ()).map_err(|error| ChaosError::failed("cannot store the workflow of the run", error))
 }
 
 /// All parts of a run.

@@ -3,6 +3,7 @@
 //! so the checker can judge every response.
 
 use super::conversations::{self, Action, GREETING, ScriptMessage, Verb, fate};
+use super::graph::{GRAPH, NODE_OUTPUT};
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
@@ -28,8 +29,11 @@ async fn complete(State(calls): State<Calls>, Json(request): Json<Value>) -> Jso
     let call = calls.fetch_add(1, Ordering::Relaxed);
     let decision = decide(&ScriptMessage::parse_all(last("user")), &results, call);
     tokio::time::sleep(latency(last("user"), results.len())).await;
-    let plans = request["response_format"]["json_schema"]["name"] == "plan_and_decision";
-    let content = if plans { json!({ "plan": plan(), "decision": decision }) } else { decision };
+    let content = match request["response_format"]["json_schema"]["name"].as_str() {
+        Some("plan_and_decision") => json!({ "plan": plan(), "decision": decision }),
+        Some(NODE_OUTPUT) => json!({ "call": call }),
+        _ => decision,
+    };
     Json(json!({
         "id": "chaos", "object": "chat.completion", "model": request["model"],
         "choices": [{
@@ -61,6 +65,10 @@ struct Outcome {
 /// Decides like the model: one action after the other in any order, then the reply or silence.
 fn decide(lines: &[ScriptMessage], results: &[Outcome], call: u64) -> Value {
     let decision = |next_status: &str, action: Value, response: Option<String>| json!({"reasoning": format!("as written ({call})"), "next_status": next_status, "action": action, "response": response});
+    let errands = lines.iter().find(|line| line.verb == Verb::Errands);
+    if let Some(line) = errands.filter(|_| results.iter().all(|outcome| outcome.target != GRAPH)) {
+        return decision("processing", json!({"type": "FLOW", "target": GRAPH, "params": {"input": line.tag}}), None);
+    }
     let (done, left) = done(&conversations::actions(lines), results);
     let lot = usize::try_from(call).unwrap_or(0);
     if let Some((target, tag)) = left.get(lot % left.len().max(1)) {
@@ -71,7 +79,7 @@ fn decide(lines: &[ScriptMessage], results: &[Outcome], call: u64) -> Value {
     let action = lines.iter().find_map(|line| match line.verb {
         Verb::Note => Some(system("update_profile", json!({ "note": line.tag }))),
         Verb::Bye => Some(system("close_conversation", json!({}))),
-        Verb::Say | Verb::Order | Verb::OrderEta => None,
+        Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands => None,
     });
     let answer = conversations::answer(lines, &done).map(|answer| conversations::worded(&answer, call));
     decision(if answer.is_some() { "typing" } else { "ready" }, action.unwrap_or(Value::Null), answer)
@@ -135,6 +143,14 @@ mod tests {
         let results = [outcome("order", Some("b"), "order-1"), outcome("order", None, "failed")];
         assert_eq!(decide(&lines, &results[..1], 5)["action"]["params"]["tag"], "a");
         assert_eq!(decide(&lines, &results, 5)["response"], "#a: failed; #b: order-1 ~5");
+    }
+
+    #[test]
+    fn a_graph_does_the_actions_of_errands_and_is_not_repeated_after_a_failure() {
+        let lines = [ScriptMessage::new(Verb::Errands, "a")];
+        let first = decide(&lines, &[], 1);
+        assert_eq!(first["action"], json!({"type": "FLOW", "target": GRAPH, "params": {"input": "a"}}));
+        assert_ne!(decide(&lines, &[outcome(GRAPH, None, "failed")], 2)["action"]["target"], GRAPH);
     }
 
     #[test]

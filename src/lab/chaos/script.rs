@@ -86,7 +86,8 @@ fn verb(rng: &mut StdRng, manner: Manner) -> Verb {
     // All merged messages share one turn with at most ten decisions, so each may have one action only. Silent messages
     // would have no part in the merged reply.
     let merging = [(Verb::Say, 2), (Verb::Order, 1)];
-    let any = [(Verb::Say, 4), (Verb::Order, 3), (Verb::OrderEta, 2), (Verb::Note, 1), (Verb::Bye, 1)];
+    let any =
+        [(Verb::Say, 4), (Verb::Order, 3), (Verb::OrderEta, 2), (Verb::Errands, 2), (Verb::Note, 1), (Verb::Bye, 1)];
     let known: &[(Verb, u32)] = if manner == Manner::Merging { &merging } else { &any };
     known.choose_weighted(rng, |(_, weight)| *weight).map_or(Verb::Say, |(verb, _)| *verb)
 }

@@ -23,6 +23,17 @@ fn parts(key: &str) -> Option<(&str, &str)> {
     key.split_once('/')?.1.split_once('/')
 }
 
+/// True if a step records the call under the key `called`. All attempts of a graph's node call under the key of the first;
+/// each records its result in a step of its own, `<node>~<attempt>/run`, or its failure in `<node>/failed`.
+fn records(recorded: &str, called: &str) -> bool {
+    let Some(node) = called.strip_suffix("/run") else { return recorded == called };
+    let Some((place, "run" | "failed")) = recorded.rsplit_once('/') else { return false };
+    match place.rsplit_once('~') {
+        Some((first, attempt)) if attempt.parse::<u32>().is_ok() => first == node,
+        _ => place == node,
+    }
+}
+
 /// Checks that every API call is a recorded step of a turn, that repeated calls have the same key and the same request,
 /// and that every recorded action has a call.
 fn calls(lane: &Lane) -> Vec<String> {
@@ -34,7 +45,7 @@ fn calls(lane: &Lane) -> Vec<String> {
             found.push(format!("{} was called with “{}”, then with “{}”", call.key, earlier, call.what));
         }
         let recorded = parts(&call.key).is_some_and(|(turn, step)| {
-            lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| recorded.key == step))
+            lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| records(&recorded.key, step)))
                 || lane.turns.iter().any(|record| {
                     record.turn_id == turn
                         && (was_given_up(record) || was_broken_off(record, lane.steps.get(turn), call))
@@ -72,7 +83,10 @@ fn repeats(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
     for call in lane.api.iter().chain(&lane.model) {
         let Some((turn, key)) = parts(&call.key) else { continue };
-        let mut steps = lane.steps.get(turn).into_iter().flatten().filter(|step| step.key == key);
+        let mut steps = lane.steps.get(turn).into_iter().flatten().filter(|step| {
+            // Another attempt may follow a failure.
+            !step.key.ends_with("/failed") && records(&step.key, key)
+        });
         if let Some(step) = steps.find(|step| call.at > step.at) {
             let ms = step.at.until(call.at).as_millis();
             found.push(format!("{} ran again after it was recorded, {ms} ms later", call.key));
@@ -132,5 +146,21 @@ fn cancels(turn: &TurnRecord) -> bool {
         JobBody::Control { command: Command::CancelTimers, name: Some(_), .. } => false,
         JobBody::Control { .. } => turn.outcome != Outcome::Noop,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_of_a_node_is_recorded_by_its_result_or_its_failure() {
+        for recorded in ["0/g/a/run", "0/g/a/failed", "0/g/a~2/run", "0/g/a~12/failed"] {
+            assert!(records(recorded, "0/g/a/run"), "{recorded}");
+        }
+        for recorded in ["0/g/a~x/run", "0/g/b/run", "0/g/a/0/model", "0/g/a", "0/act"] {
+            assert!(!records(recorded, "0/g/a/run"), "{recorded}");
+        }
+        assert!(records("0/act", "0/act") && !records("0/act", "1/act"));
     }
 }

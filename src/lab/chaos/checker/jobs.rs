@@ -3,6 +3,7 @@
 use super::case::{Case, Of};
 use super::{Found, Promise};
 use crate::chaos::agents::Manner;
+use crate::chaos::conversations::Verb;
 use crate::chaos::evidence::{SentInvalidJob, SentMessage};
 use std::collections::HashSet;
 use types::cause::Cause;
@@ -136,8 +137,14 @@ fn outcomes(case: &Case<'_>, found: &mut Found<'_>) {
                 format!("turn {} has merged messages, but its agent does not merge", turn.turn_id),
             );
         }
-        let silent = turn.lines().iter().all(|line| line.verb.is_silent());
-        let wanted = if silent { Outcome::Silent } else { Outcome::Answered };
+        let lines = turn.lines();
+        let wanted = if lines.iter().all(|line| line.verb.is_silent()) {
+            Outcome::Silent
+        } else if lines.iter().any(|line| line.verb == Verb::Errands) {
+            Outcome::Flow
+        } else {
+            Outcome::Answered
+        };
         if record.outcome != wanted && !turn.is_given_up() {
             let (outcome, reason) = (record.outcome, record.reason.as_deref().unwrap_or("no reason"));
             found.broken(Promise::Replies, format!("turn {} has the outcome {outcome:?} ({reason})", turn.turn_id));

@@ -74,7 +74,9 @@ fn as_expected(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
         greeted |= said.contains(&(ReplyKind::Greeting, GREETING));
         if turn.is_given_up() {
             // The progress of the turn is unknown, but the user must have got a reply.
-            let told = said.iter().any(|(kind, _)| matches!(kind, ReplyKind::Apology | ReplyKind::Response));
+            let told = said
+                .iter()
+                .any(|(kind, _)| matches!(kind, ReplyKind::Apology | ReplyKind::Response | ReplyKind::Final));
             if turn.is_users() && !told {
                 found.broken(Promise::Replies, format!("turn {} was dead-lettered without a reply", turn.turn_id));
             }
@@ -90,7 +92,10 @@ fn as_expected(case: &Case<'_>, replies: &[&Reply], found: &mut Found<'_>) {
 /// A reply's text without the number of the model call that wrote it. The history must have the number, too: see
 /// [`as_recorded`].
 fn said_by_all(reply: &Reply) -> &str {
-    if reply.kind == ReplyKind::Response { conversations::plain(&reply.text) } else { &reply.text }
+    match reply.kind {
+        ReplyKind::Response | ReplyKind::Final => conversations::plain(&reply.text),
+        _ => &reply.text,
+    }
 }
 
 /// The reply that a turn must publish in addition to the greeting.
@@ -102,7 +107,9 @@ fn expected(case: &Case<'_>, turn: &Turn<'_>) -> Option<(ReplyKind, String)> {
                 .into_iter()
                 .map(|(target, tag)| receipt(case, target, tag).unwrap_or_default())
                 .collect();
-            conversations::answer(&lines, &receipts).map(|text| (ReplyKind::Response, text))
+            let by_graph = lines.iter().any(|line| line.verb == Verb::Errands);
+            let kind = if by_graph { ReplyKind::Final } else { ReplyKind::Response };
+            conversations::answer(&lines, &receipts).map(|text| (kind, text))
         }
         // Only the first of the two timers sends a message.
         Of::Timer if turn.is(Outcome::Answered) => Some((ReplyKind::Timer, NUDGE.to_owned())),

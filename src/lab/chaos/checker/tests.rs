@@ -8,7 +8,7 @@ use crate::chaos::conversations::{self, Verb};
 use crate::chaos::evidence::{ActionCall, RunEvidence, SentMessage};
 use std::sync::Arc;
 use types::cause::Cause;
-use types::event::Reply;
+use types::event::{Reply, ReplyKind};
 use types::job::JobBody;
 use types::outcome::Outcome;
 use types::session::{Lease, Status};
@@ -92,6 +92,10 @@ fn a_missing_wrong_or_second_reply_is_found() {
     assert!(broken(plain(), greeted_again).contains(&Promise::Replies));
     let cancelled = |evidence: &mut RunEvidence| evidence.turns[1].outcome = Outcome::Cancelled;
     assert!(broken(plain(), cancelled).contains(&Promise::Replies));
+    let not_by_graph = |evidence: &mut RunEvidence| {
+        evidence.replies.last_mut().unwrap().kind = ReplyKind::Response;
+    };
+    assert!(broken(plain(), not_by_graph).contains(&Promise::Replies));
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl World {
             match line.verb {
                 Verb::Note => drop(self.session.profile.insert("note".into(), json!(line.tag))),
                 Verb::Bye => self.session.closed_at = Some(started_at),
-                Verb::Say | Verb::Order | Verb::OrderEta => self.session.closed_at = None,
+                Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands => self.session.closed_at = None,
             }
         }
         if first == 0 {
@@ -71,10 +71,18 @@ impl World {
         let mut statuses = vec![Status::Processing];
         if let Some(text) = &answer {
             statuses.push(Status::Typing);
-            self.reply(&turn_id, ReplyKind::Response, "respond", text);
+            let (kind, key) = match verbs {
+                [Verb::Errands] => (ReplyKind::Final, "0/final"),
+                _ => (ReplyKind::Response, "respond"),
+            };
+            self.reply(&turn_id, kind, key, text);
         }
         statuses.push(Status::Ready);
-        let outcome = if answer.is_some() { Outcome::Answered } else { Outcome::Silent };
+        let outcome = match (&answer, verbs) {
+            (None, _) => Outcome::Silent,
+            (Some(_), [Verb::Errands]) => Outcome::Flow,
+            (Some(_), _) => Outcome::Answered,
+        };
         let body = JobBody::UserMessage(UserMessage { text: lines[0].to_string(), ..UserMessage::default() });
         self.record(&turn_id, body, started_at, &statuses, outcome);
         self
@@ -185,6 +193,7 @@ pub(super) fn plain() -> RunEvidence {
         .turn(&[Verb::OrderEta])
         .turn(&[Verb::Note])
         .turn(&[Verb::Order])
+        .turn(&[Verb::Errands])
         .evidence()
 }
 
