@@ -1,6 +1,7 @@
 //! Agents with `mode: coordinator`: their decisions are judged, reported and carried out one at a time.
 
 mod crashes;
+mod large;
 mod tasks;
 
 use crate::scenarios::{acts, on_both_backends, sales_with};
