@@ -271,9 +271,9 @@ impl GatewayClient {
     }
 
     pub async fn start_run(&self, new: &NewRun) -> anyhow::Result<StartedRun> {
-        let NewRun { query, session_id, user_id, channel, run_id, .. } = new;
+        let NewRun { query, input, session_id, user_id, channel, run_id, .. } = new;
         let body = json!({
-            "query": query, "session_id": session_id, "user_id": user_id, "channel": channel, "run_id": run_id,
+            "query": query, "input": input, "session_id": session_id, "user_id": user_id, "channel": channel, "run_id": run_id,
         });
         self.call(self.api(Method::POST, &["workflows", &new.workflow_id, "runs"]).json(&body)).await
     }

@@ -34,6 +34,7 @@ mod operator_args;
 mod progress;
 mod report;
 mod roles;
+mod run_input;
 mod runs;
 mod send;
 mod sessions;

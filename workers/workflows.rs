@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::follow_run::RunFollower;
 use crate::known_names::{self, WorkerNames};
 use crate::report::{FileReport, Report, WORKFLOW};
+use crate::run_input;
 use crate::runs::print_started;
 use crate::table::{print, print_json, print_table, printable, table, width};
 use base::config::Settings;
@@ -61,6 +62,8 @@ Examples:
   turnwheel workflows run smart_router --user u1 你好                    for a user
   turnwheel workflows run research_workflow --detach 研究量子计算         print the run's id
   turnwheel workflows run smart_router --json 你好                       one event per line, as JSON
+  turnwheel workflows run sales_report --input '{\"since\": \"2026-01\"}'  the inputs of a graph
+  turnwheel workflows run sales_report --input @inputs.json              from a file; `-` reads standard input
 
 The run is on the queue: Ctrl-C ends only the command, with exit status 130. Exit status 1 if the run fails.";
 
@@ -131,9 +134,12 @@ pub struct RunWorkflow {
     /// Id of the workflow
     #[arg(value_parser = crate::id)]
     id: String,
-    /// The workflow's input
-    #[arg(required = true)]
+    /// The workflow's input; a graph needs none
     query: Vec<String>,
+    /// The inputs of a graph: a JSON object, `@FILE`, or `-` for standard input [default: those in the query, if that is
+    /// a JSON object]
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
     /// Session that the run belongs to; its history precedes the input, and its stream has the run's events [default:
     /// none]
     #[arg(long, value_parser = crate::id)]
@@ -338,9 +344,10 @@ async fn with_stored(
 }
 
 async fn run(client: &GatewayClient, what: RunWorkflow, colour: bool, tasks: &Tasks) -> anyhow::Result<ExitCode> {
-    let RunWorkflow { id, query, session, user, run_id, detach, json } = what;
+    let RunWorkflow { id, query, input, session, user, run_id, detach, json } = what;
     let query = query.join(" ");
-    let new = NewRun { workflow_id: id, query, session_id: session, user_id: user, run_id, ..NewRun::default() };
+    let input = input.as_deref().map(run_input::read).transpose()?;
+    let new = NewRun { workflow_id: id, query, input, session_id: session, user_id: user, run_id, ..NewRun::default() };
     let started = client.start_run(&new).await?;
     if detach {
         match json {

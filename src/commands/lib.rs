@@ -5,7 +5,7 @@
 //! Writing:
 //!
 //! - [`messages`]: posting a user's message. [`operator`]: operators' control commands, and replies of humans.
-//! - [`runs`]: starting, cancelling and resuming runs of workflows.
+//! - [`runs`]: starting, cancelling and resuming runs of workflows. [`run_inputs`]: the check of a run's inputs.
 //! - [`dead_letters`]: showing dead letters and replaying them.
 //! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
 //!   sources.
@@ -32,6 +32,7 @@ pub mod messages;
 pub mod models;
 pub mod operator;
 pub mod run_details;
+pub mod run_inputs;
 pub mod runs;
 pub mod session_decisions;
 pub mod sessions;

@@ -3,12 +3,14 @@
 use super::enqueue::{enqueue, new_id};
 use super::operator::{self, OperatorCommand};
 use super::run_details::load;
+use super::run_inputs::{self, RunInputs};
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
 use engine::execution::CancelReason;
 use engine::run::{self, StartRecord};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use storage::queue::Queue;
@@ -29,9 +31,13 @@ pub struct NewRun {
     /// The workflow to run. With `from_run` it may be omitted: the workflow is that of the repeated run.
     #[serde(default)]
     pub workflow_id: String,
-    /// The query for the workflow. With `from_run` it is ignored: the query is that of the repeated run.
+    /// The query for the workflow. A graph needs none. With `from_run` it is ignored: the query is that of the repeated
+    /// run.
     #[serde(default)]
     pub query: String,
+    /// The inputs of a graph. With `from_run` they are ignored: the inputs are those of the repeated run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Map<String, Value>>,
     /// The chat session whose conversation the run can read, and to which its events are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
@@ -71,13 +77,23 @@ pub struct StartedRun {
 
 /// Puts a run on a lane of its own. Durable on return. A second request with the same `run_id` and the same content
 /// changes nothing; with other content it fails with `run_id_taken`.
+///
+/// A run with inputs has its record before its job is on the queue, because the job does not have them.
 pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Result<StartedRun, CommandError> {
     let new = complete(store, new).await?;
-    check(store, &new).await?;
+    let params = check(store, &new).await?;
     let run_id = new.run_id.clone().unwrap_or_else(new_id);
     let started = StartedRun { run_id: run_id.clone(), workflow_id: new.workflow_id.clone() };
     if let Some(known) = store.run(&run_id).await? {
-        return if is_repeat(&known, &new) { Ok(started) } else { Err(taken(&run_id)) };
+        return match is_repeat(&known, &new) {
+            // Its job may be missing, if the first request has stored the record only.
+            true if known.params.is_some() && known.status == RunStatus::Pending && known.started_at.is_none() => {
+                enqueue(queue, Job { session_id: run_id.clone(), job_id: run_id, body: body_of(new) }).await?;
+                Ok(started)
+            }
+            true => Ok(started),
+            false => Err(taken(&run_id)),
+        };
     }
     if store.session(&run_id).await?.is_some_and(|session| session.kind != Kind::Run) {
         return Err(taken(&run_id));
@@ -85,16 +101,44 @@ pub async fn start_run(queue: &dyn Queue, store: &dyn Store, new: NewRun) -> Res
     let body = body_of(new.clone());
     let job = Job { session_id: run_id.clone(), job_id: run_id, body };
     job.check()?;
-    let (_, published) = enqueue(queue, job.clone()).await?;
+    let record = pending(&job, params);
+    let has_params = record.as_ref().is_some_and(|record| record.params.is_some());
+    if let Some(record) = record.clone().filter(|_| has_params)
+        && !store.put_run(record).await?
+        && !store.run(&started.run_id).await?.is_some_and(|known| is_repeat(&known, &new))
+    {
+        // Another caller has used the same id concurrently.
+        return Err(taken(&started.run_id));
+    }
+    let published = match enqueue(queue, job.clone()).await {
+        Ok((_, published)) => published,
+        Err(refused) => {
+            if let Some(record) = record.filter(|_| has_params) {
+                abandon_unqueued(store, record, &refused).await;
+            }
+            return Err(refused);
+        }
+    };
     if published.duplicate && !is_of(queue, store, &job, &new, published.seq).await? {
         return Err(taken(&started.run_id));
     }
-    if let Some(run) = pending(&job)
+    if let Some(run) = record.filter(|_| !has_params)
         && let Err(error) = store.put_run(run).await
     {
         warn!(run_id = started.run_id, "the run is queued, but listings do not show it before it starts: {error}");
     }
     Ok(started)
+}
+
+/// Ends the record of a run whose job the queue has refused, so that the record expires. When the queue was unreachable
+/// it may have stored the job all the same: then the run executes, and its record counts again.
+async fn abandon_unqueued(store: &dyn Store, record: RunRecord, refused: &CommandError) {
+    let run_id = record.run_id.clone();
+    let error = Some(RunFailure { path: String::new(), cause: refused.message.clone(), attempts: 1 });
+    let failed = RunRecord { status: RunStatus::Failed, error, ended_at: Some(clock::now()), ..record };
+    if let Err(error) = store.update_run(failed, 0).await {
+        warn!(run_id, "the run's job was refused, and its record stays pending: {error}");
+    }
 }
 
 /// True when `job`, which the queue dropped as a duplicate, has the same content as the stored one. Another caller may
@@ -126,10 +170,11 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, CommandError
             format!("run `{from_run}` is one of workflow `{}`, not of `{}`", source.workflow_id, new.workflow_id);
         return Err(CommandError::invalid("other_workflow", message, "omit `workflow_id`"));
     }
-    // The query stays, because the reused results belong to it.
+    // The query and the inputs stay, because the reused results belong to them.
     Ok(NewRun {
         workflow_id: source.workflow_id,
         query: source.query,
+        input: source.params,
         session_id: new.session_id.or(source.origin_session),
         user_id: new.user_id.or(source.user_id),
         channel: new.channel.or(Some(source.channel).filter(|channel| !channel.is_empty())),
@@ -137,7 +182,8 @@ async fn complete(store: &dyn Store, new: NewRun) -> Result<NewRun, CommandError
     })
 }
 
-async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
+/// Checks a new run, and returns its inputs.
+async fn check(store: &dyn Store, new: &NewRun) -> Result<RunInputs, CommandError> {
     let NewRun { workflow_id, query, session_id, user_id, run_id, .. } = new;
     let workflow = &Some(workflow_id.clone());
     for (field, id) in [("workflow_id", workflow), ("session_id", session_id), ("user_id", user_id), ("run_id", run_id)]
@@ -146,17 +192,14 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<(), CommandError> {
             ids::check(field, id)?;
         }
     }
-    if query.trim().is_empty() {
-        return Err(CommandError::invalid(
-            "empty_query",
-            "query is empty",
-            "give the task for the workflow as `query`",
-        ));
+    if new.from_run.is_some() {
+        return Ok(new.input.clone());
     }
-    if new.from_run.is_none() && engine::execution::stored::runs(store, workflow_id).await?.is_none() {
+    let found = engine::execution::stored::workflow(store, workflow_id).await?;
+    if found.is_none() && engine::execution::stored::runs(store, workflow_id).await?.is_none() {
         return Err(CommandError::unknown_workflow(workflow_id));
     }
-    Ok(())
+    run_inputs::check(found.as_deref(), query, new.input.as_ref())
 }
 
 /// Fails when the repeated run does not have the stage.
@@ -185,16 +228,17 @@ fn is_repeat(known: &RunRecord, new: &NewRun) -> bool {
     let of_known = (&known.workflow_id, &known.query, &known.origin_session, &known.user_id, known.channel.as_str());
     of_known == (&new.workflow_id, &new.query, &new.session_id, &new.user_id, channel)
         && (&known.from_run, &known.from_stage) == (&new.from_run, &new.from_stage)
+        && known.params.as_ref() == new.input.as_ref().filter(|input| !input.is_empty())
 }
 
 fn taken(run_id: &str) -> CommandError {
     let message =
-        format!("`{run_id}` is a chat session, or a run with another workflow, query, session, user or channel");
+        format!("`{run_id}` is a chat session, or a run with another workflow, query, input, session, user or channel");
     CommandError::new(ErrorKind::Conflict, "run_id_taken", message, "omit `run_id` for a random one")
 }
 
 /// Creates the record of a run that waits on the queue.
-fn pending(job: &Job) -> Option<RunRecord> {
+fn pending(job: &Job, params: RunInputs) -> Option<RunRecord> {
     let JobBody::Run { workflow_id, query, origin_session, user_id, channel, from_run, from_stage } = &job.body else {
         return None;
     };
@@ -204,6 +248,7 @@ fn pending(job: &Job) -> Option<RunRecord> {
         hash: String::new(),
         status: RunStatus::Pending,
         query: query.clone(),
+        params,
         origin_session: origin_session.clone(),
         user_id: user_id.clone(),
         channel: channel.clone().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned()),

@@ -169,8 +169,12 @@ pub(super) const SOURCE: Codes = codes! {
 };
 pub(super) const NEW_RUN: Codes = codes! {
     BAD_REQUEST "empty_query" "query is empty" "give the task for the workflow as `query`";
-    CONFLICT "run_id_taken" "`r1` is a chat session, or a run with another workflow, query, session, user or channel"
-        "omit `run_id` for a random one";
+    BAD_REQUEST "invalid_input" "`input.since` is missing; the workflow needs a text"
+        "`global_config.inputs` of the graph declares its inputs";
+    PAYLOAD_TOO_LARGE "too_large" "`input` has 1048577 bytes; the limit is 1048576"
+        "send less text, or put large content somewhere else and send its address as an attachment";
+    CONFLICT "run_id_taken" "`r1` is a chat session, or a run with another workflow, query, input, session, user or \
+        channel" "omit `run_id` for a random one";
 };
 pub(super) const RUN_ENDED: Codes = codes! {
     CONFLICT "run_ended" "run `r1` has ended: it is `completed`" "only a pending or running run can be cancelled";

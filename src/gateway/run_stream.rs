@@ -16,6 +16,7 @@ use commands::runs::{NewRun, StartedRun};
 use commands::{enqueue, run_details};
 use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use storage::queue::From;
 use storage::store::Store;
@@ -25,8 +26,12 @@ use types::run::RunRecord;
 /// A run to start.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct RunRequest {
-    /// The workflow's input. Not empty.
+    /// The workflow's input. Not empty; a graph needs none.
+    #[serde(default)]
     query: String,
+    /// The inputs of a graph by name, as its `global_config.inputs` declares them; at most 1 MiB.
+    #[serde(default)]
+    input: Option<Map<String, Value>>,
     /// The session that the run belongs to. Its history precedes the query, and its stream has the run's events.
     #[schemars(with = "Option<Id>")]
     session_id: Option<String>,
@@ -44,7 +49,8 @@ pub(super) struct RunRequest {
 /// A run to start, as query parameters.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct RunParams {
-    /// The workflow's input, not empty. Not needed with a `Last-Event-ID`.
+    /// The workflow's input, not empty. Not needed with a `Last-Event-ID`, nor for a graph. The inputs of a graph are a
+    /// JSON object in it.
     #[schemars(extend("example" = "batteries"))]
     query: Option<String>,
     /// The session that the run belongs to.
@@ -143,8 +149,7 @@ pub(super) async fn get_run(
         return Err(Reject::foreign("sec-fetch-site"));
     }
     let RunParams { query, session_id, user_id, channel, run_id, .. } = asked;
-    let missing = || Reject::invalid("invalid_query", "query is missing", "add `?query=…`, percent-encoded");
-    let request = RunRequest { query: query.ok_or_else(missing)?, session_id, user_id, channel, run_id };
+    let request = RunRequest { query: query.unwrap_or_default(), input: None, session_id, user_id, channel, run_id };
     start(state, workflow_id, request, Form::Unnamed).await
 }
 
@@ -193,8 +198,8 @@ pub(super) async fn follow(
 
 impl RunRequest {
     fn into_new_run(self, workflow_id: String) -> NewRun {
-        let Self { query, session_id, user_id, channel, run_id } = self;
-        NewRun { workflow_id, query, session_id, user_id, channel, run_id, ..NewRun::default() }
+        let Self { query, input, session_id, user_id, channel, run_id } = self;
+        NewRun { workflow_id, query, input, session_id, user_id, channel, run_id, ..NewRun::default() }
     }
 }
 

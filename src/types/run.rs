@@ -4,6 +4,7 @@ use crate::run_outcome::{RunFailure, RunUsage};
 use crate::timestamp::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Progress of a run. It is independent of a session's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +60,9 @@ pub struct RunRecord {
     /// The input of the run.
     #[serde(default)]
     pub query: String,
+    /// The inputs of a graph. Without them, the inputs are those in the query, if that is a JSON object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Map<String, Value>>,
     /// The session that asked for the run and receives its events.
     #[serde(default)]
     pub origin_session: Option<String>,

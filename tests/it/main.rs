@@ -25,6 +25,7 @@ mod dynamic;
 mod embedding;
 mod fuzz;
 mod gateway;
+mod graph_runs;
 mod http_action;
 mod ids;
 mod judged_decisions;

@@ -2,9 +2,10 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{int, raw, read};
+use super::document::{free_form, int, raw, read, unseal_fields};
 use bson::raw::cstr;
-use bson::{Document, RawDocumentBuf, doc, rawdoc};
+use bson::{Document, RawBson, RawDocumentBuf, doc, rawdoc};
+use serde_json::Value;
 use std::sync::Arc;
 use storage::store::batcher::EstimatedSize;
 use storage::store::{Result, StoreError};
@@ -95,11 +96,17 @@ impl Db {
 /// Encodes the record of a run. An ended run gets an expiry date.
 pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -> Result<RawDocumentBuf> {
     let mut document = rawdoc! {"_id": run.run_id.as_str()};
-    for field in raw(run)?.iter() {
+    // The inputs may have keys that BSON does not accept.
+    let rest = run.params.is_some().then(|| RunRecord { params: None, ..run.clone() });
+    for field in raw(rest.as_ref().unwrap_or(run))?.iter() {
         let (name, value) = field.map_err(StoreError::refused)?;
         if name.as_str() != "run_id" {
             document.append(name, value);
         }
+    }
+    if let Some(params) = &run.params {
+        let params = free_form(&Value::Object(params.clone()))?;
+        document.append(cstr!("params"), RawBson::try_from(params).map_err(StoreError::refused)?);
     }
     document.append(cstr!("epoch"), int(epoch));
     if run.ended_at.is_some() {
@@ -109,5 +116,7 @@ pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -
 }
 
 fn read_run(raw: &RawDocumentBuf) -> Result<RunRecord> {
-    read(raw, &format!("run `{}`", raw.get_str("_id").unwrap_or("?")))
+    let mut run: RunRecord = read(raw, &format!("run `{}`", raw.get_str("_id").unwrap_or("?")))?;
+    run.params = run.params.map(unseal_fields);
+    Ok(run)
 }

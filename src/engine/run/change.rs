@@ -36,6 +36,7 @@ impl RunTurn<'_> {
             hash: known.map_or(hash, |known| known.hash.clone()),
             status: RunStatus::Running,
             query: run_job.query.to_owned(),
+            params: known.and_then(|known| known.params.clone()),
             origin_session: run_job.origin_session.map(str::to_owned),
             user_id: run_job.user_id.map(str::to_owned),
             channel: self.channel(run_job),

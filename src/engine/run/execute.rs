@@ -9,6 +9,7 @@ use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::{Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute};
 use futures::FutureExt;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use types::run_outcome::RunUsage;
@@ -28,6 +29,8 @@ pub(super) struct RunContext<'w> {
     /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
+    /// The inputs of a graph; empty if they are in the query.
+    pub(super) params: Map<String, Value>,
 }
 
 /// Why a workflow has not ended.
@@ -57,7 +60,8 @@ pub(super) async fn execute_workflow(
     context: RunContext<'_>,
 ) -> Result<RunEnd, RunInterruption> {
     let LoadedRun { start_record, resolved } = loaded;
-    let RunContext { run_id, journal, models, guard, published, chunks, subagent_timeout, elapsed, asking } = context;
+    let RunContext { run_id, journal, models, guard, published, chunks, subagent_timeout, elapsed, asking, params } =
+        context;
     let mut limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
     if let Some(timeout) = subagent_timeout {
         limits = limits.of_subagent(timeout);
@@ -71,7 +75,7 @@ pub(super) async fn execute_workflow(
     };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
     let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);
-    let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking);
+    let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking).with_params(params);
     // Boxed so that the execution does not enlarge the futures of all callers.
     match execute(start).boxed().await {
         Ok(end) => Ok(end),

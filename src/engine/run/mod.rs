@@ -266,6 +266,7 @@ impl<'a> RunTurn<'a> {
                 chunks: None,
                 subagent_timeout: None,
                 asking: Arc::new(Asking::without_user()),
+                params: record.params.clone().unwrap_or_default(),
             },
         );
         let RunEnd { outcome, usage, event } = end.await.map_err(RunInterruption::into_turn_error)?;

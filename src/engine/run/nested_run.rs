@@ -14,7 +14,9 @@ use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::{RunEnd, failed_event};
 use crate::workflow::unregistered;
+use definitions::workflow::definition::Shape;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use types::event::OutEvent;
@@ -45,6 +47,8 @@ pub(crate) struct NestedRun<'t> {
     pub(crate) prefix: String,
     pub(crate) workflow_id: &'t str,
     pub(crate) query: &'t str,
+    /// The inputs, which only a graph reads. Without them its inputs are those in the query, if that is a JSON object.
+    pub(crate) params: Option<Map<String, Value>>,
     /// When the run started.
     pub(crate) run_started_at: Timestamp,
     /// When the current turn started.
@@ -131,7 +135,9 @@ impl NestedRun<'_> {
             }
             Err(StartError::Turn(error)) => return Err(error),
         };
-        let record = self.record(start_record.manifest.hash());
+        let is_graph = matches!(resolved.root().workflow.shape, Shape::Graph(_));
+        let params = self.params.clone().filter(|_| is_graph);
+        let record = RunRecord { params, ..self.record(start_record.manifest.hash()) };
         let again = journal.has(END_KEY, END_KEY);
         if !again {
             services.store.update_run(record.clone(), self.epoch).await?;
@@ -143,7 +149,7 @@ impl NestedRun<'_> {
         };
         published.recall(&self.before.told);
         let end = match self
-            .execute_as_step(services, &journal, LoadedRun { start_record, resolved }, published.clone())
+            .execute_as_step(services, &journal, LoadedRun { start_record, resolved }, published.clone(), &record)
             .await
         {
             Ok(end) => end,
@@ -184,6 +190,7 @@ impl NestedRun<'_> {
         journal: &Journal,
         loaded: LoadedRun,
         published: PublishedEvents,
+        record: &RunRecord,
     ) -> Result<RecordedEnd, RunInterruption> {
         let run_id = self.run_id();
         let stream = self.reply_stream.as_ref().map(Arc::clone);
@@ -198,6 +205,7 @@ impl NestedRun<'_> {
             subagent_timeout: self.subagent.map(|subagent| subagent.timeout),
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
+            params: record.params.clone().unwrap_or_default(),
         };
         let label = Label { kind: "run", target: self.workflow_id };
         let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
@@ -233,6 +241,7 @@ impl NestedRun<'_> {
             hash: hash.to_owned(),
             status: RunStatus::Running,
             query: self.query.to_owned(),
+            params: None,
             origin_session: Some(self.session_id.to_owned()),
             user_id: Some(self.user_id.to_owned()).filter(|user_id| !user_id.is_empty()),
             channel: self.channel.to_owned(),

@@ -11,7 +11,6 @@ use crate::workflow::orchestration::resolved::{ResolveError, ResolvedDefinitions
 use crate::workflow::orchestration::timeline::{StageStatus, timeline};
 use crate::workflow::orchestration::{RunServices, TimelineEntry};
 use sandbox::Sandbox;
-use serde_json::Map;
 use std::sync::{Arc, LazyLock};
 use storage::store::{Result, Store, StoreError};
 use tracing::debug;
@@ -44,7 +43,8 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
     let sandbox = Arc::new(Sandbox::off());
     let services = RunServices { models: Models::offline(), http, tools: Tools::default(), sandbox };
     let journal = Journal::read_only(Arc::clone(store), &run.lane, &run.turn_id, steps);
-    let mut entries = timeline(resolved, journal, services, start_record.input, start_record.request, Map::new()).await;
+    let params = run.params.clone().unwrap_or_default();
+    let mut entries = timeline(resolved, journal, services, start_record.input, start_record.request, params).await;
     if let Some(failure) = &run.error {
         entries.iter_mut().for_each(|entry| note(entry, failure));
     }

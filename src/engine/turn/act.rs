@@ -13,7 +13,7 @@ use crate::turn::flow;
 use crate::workflow::asking::Asking;
 use crate::workflow::{Asker, FlowContext, FlowError, Flows};
 use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -179,6 +179,7 @@ impl Turn<'_> {
             prefix,
             workflow_id,
             query,
+            params: None,
             run_started_at: self.started_at(),
             turn_started_at: self.started_at(),
             asking: Arc::new(Asking::without_user()),
@@ -197,6 +198,7 @@ impl Turn<'_> {
             run_started_at: call.began_at,
             asking: Arc::clone(&call.asking),
             before: call.before.clone(),
+            params: inputs_of(&call.action),
             ..self.nested_run(call.prefix.clone(), &call.action.target, &call.input)
         };
         let run_id = nested.run_id();
@@ -206,4 +208,12 @@ impl Turn<'_> {
             NestedRunEnd::Waits(suspended) => self.suspend_flow(call, suspended, Some(run_id)).await,
         }
     }
+}
+
+/// The params of a FLOW action apart from `input`, which is the query: the inputs of a graph.
+fn inputs_of(action: &Action) -> Option<Map<String, Value>> {
+    let is_input = |(name, _): &(&String, &Value)| name.as_str() != "input";
+    let inputs: Map<_, _> =
+        action.params.iter().filter(is_input).map(|(name, value)| (name.clone(), value.clone())).collect();
+    Some(inputs).filter(|inputs| !inputs.is_empty())
 }

@@ -59,7 +59,8 @@ impl EstimatedSize for Record {
 impl EstimatedSize for RunRecord {
     fn bytes(&self) -> usize {
         let error = self.error.as_ref().map_or(0, |error| error.cause.len());
-        1_024 + self.query.len() + self.output.as_ref().map_or(0, String::len) + error
+        let params: usize = self.params.iter().flatten().map(|(name, value)| name.len() + value_bytes(value)).sum();
+        1_024 + self.query.len() + params + self.output.as_ref().map_or(0, String::len) + error
     }
 }
 

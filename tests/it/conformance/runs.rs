@@ -24,6 +24,7 @@ pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
         hash: "h1".into(),
         status,
         query: "研究电池回收 $set a.b".into(),
+        params: serde_json::from_value(json!({"$since": "2026", "a.b": [1, {"c": null}]})).unwrap(),
         origin_session: None,
         user_id: None,
         channel: "web".into(),

@@ -7,6 +7,11 @@ use decisions::validate::validate_inputs;
 use decisions::world::Snapshot;
 use serde_json::{Map, Value};
 
+/// The inputs in the text with which a graph is started, if that is a JSON object.
+pub fn inputs_in(query: &str) -> Map<String, Value> {
+    if query.trim_start().starts_with('{') { serde_json::from_str(query).unwrap_or_default() } else { Map::new() }
+}
+
 impl GraphDefinition {
     /// Checks the inputs of a run, and adds defaults. Each error begins with the input in backquotes and ends with the
     /// remedy. Without declared inputs everything is accepted.

@@ -101,6 +101,11 @@ impl RunStart {
         Self { asking, ..self }
     }
 
+    /// Sets the inputs of a graph.
+    pub(crate) fn with_params(self, params: Map<String, Value>) -> Self {
+        Self { params, ..self }
+    }
+
     /// Sets the execution time that earlier attempts have used.
     pub(crate) fn with_elapsed(self, elapsed: Duration) -> Self {
         Self { elapsed, ..self }

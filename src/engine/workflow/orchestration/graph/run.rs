@@ -9,8 +9,9 @@ use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::workflow::WorkflowOutput;
 use decisions::node_type::NodeType;
 use decisions::reference::resolve::value;
+use definitions::workflow::graph::inputs::inputs_in;
 use definitions::workflow::graph::{GraphDefinition, GraphNode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Executes a graph. `query` is its input text.
@@ -19,7 +20,7 @@ pub(in crate::workflow::orchestration) async fn run(
     graph: &GraphDefinition,
     query: &str,
 ) -> Result<WorkflowOutput, Failure> {
-    let given = context.params().cloned().unwrap_or_else(|| from_text(query));
+    let given = context.params().cloned().unwrap_or_else(|| inputs_in(query));
     let inputs = graph.inputs(&given).map_err(|errors| Failure::fatal(context, errors.join("\n")))?;
     let env = graph.global.env.iter().flatten().map(|(name, text)| (name.clone(), text.as_str().into()));
     let values = RunValues { query: query.into(), inputs: Value::Object(inputs), env: env.collect() };
@@ -29,11 +30,6 @@ pub(in crate::workflow::orchestration) async fn run(
     let ended = schedule::run(context, &scope, &graph.level, sight).await?;
     let output = output(context, graph, &ended)?;
     Ok(text_of(&output).into())
-}
-
-/// The inputs in the text with which a graph was started, if that is a JSON object.
-fn from_text(query: &str) -> Map<String, Value> {
-    if query.trim_start().starts_with('{') { serde_json::from_str(query).unwrap_or_default() } else { Map::new() }
 }
 
 /// The output of the run: `global_config.output`, else that of the END node, else those of the last nodes that ran.
