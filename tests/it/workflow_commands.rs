@@ -182,7 +182,7 @@ async fn workflow_files_are_checked_without_servers() {
     let as_json = folder.run(&["workflows", "validate", "workflows/bad.yaml", "--json"], "").await;
     assert_eq!((as_json.code, &as_json.json()["files"][0]["ok"]), (1, &json!(false)));
     for wrong in [
-        &["workflows", "run", "report"][..],
+        &["workflows", "run"][..],
         &["workflows", "show", "a.b"],
         &["workflows", "show", "report", "--json", "--mermaid"],
         &["runs", "list", "--status", "asleep"],

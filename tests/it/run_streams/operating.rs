@@ -78,9 +78,9 @@ async fn what_is_unknown_is_404_everywhere() {
         let refused = gateway.post(&format!("/api/v1/runs/nowhere/{verb}"), &json!({"from_stage": "plan"})).await;
         assert_eq!(refusal(refused).await, (404, "unknown_run".to_owned()), "{verb}");
     }
-    assert_eq!(refusal(gateway.get("/workflows/smart_router/run").await).await, (400, "invalid_query".to_owned()));
+    assert_eq!(refusal(gateway.get("/workflows/smart_router/run").await).await, (400, "empty_query".to_owned()));
     let bad = gateway.post("/workflows/smart_router/run", &json!({"session_id": "s1"})).await;
-    assert_eq!(refusal(bad).await, (400, "invalid_json".to_owned()));
+    assert_eq!(refusal(bad).await, (400, "empty_query".to_owned()));
     let bad = gateway.post("/workflows/smart_router/run", &json!({"query": "q", "session_id": "a.b"})).await;
     assert_eq!(refusal(bad).await, (400, "invalid_id".to_owned()));
 }
