@@ -269,7 +269,7 @@ impl<'a> RunTurn<'a> {
                 params: record.params.clone().unwrap_or_default(),
             },
         );
-        let RunEnd { outcome, usage, event } = end.await.map_err(RunInterruption::into_turn_error)?;
+        let RunEnd { outcome, usage, event, .. } = end.await.map_err(RunInterruption::into_turn_error)?;
         let (outbox, now) = (vec![self.last_event(run_job, event)], self.services.clock.now());
         Ok(match outcome {
             Ok(output) => {

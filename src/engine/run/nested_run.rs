@@ -209,7 +209,7 @@ impl NestedRun<'_> {
         };
         let label = Label { kind: "run", target: self.workflow_id };
         let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
-            let RunEnd { outcome, usage, event } =
+            let RunEnd { outcome, usage, event, .. } =
                 execute_workflow(services, self.event_address(), loaded, context).await?;
             let (output, failure) = match outcome {
                 Ok(output) => (Some(output), None),

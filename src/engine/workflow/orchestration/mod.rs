@@ -40,6 +40,7 @@ mod usage;
 pub(super) mod workflow;
 
 pub use ask::AskOutcome;
+pub use graph::RevisedGraph;
 pub use run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute, failed_event};
 pub use timeline::{TimelineEntry, timeline};
 pub use usage::Limits;

@@ -3,6 +3,7 @@
 use super::event::{RunEvent, RunEventType};
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
+use super::graph::RevisedGraph;
 use super::resolved::ResolvedDefinitions;
 use super::stage_context::{EventPayload, Run, StageContext};
 use super::timeline::Notes;
@@ -18,7 +19,7 @@ use definitions::workflow::scope::Scope;
 use sandbox::Sandbox;
 use serde_json::{Map, Value};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 use types::run_outcome::{RunFailure, RunUsage};
@@ -131,6 +132,8 @@ pub struct RunEnd {
     pub usage: RunUsage,
     /// The last event, `run_completed` or `run_failed`. The caller publishes it once the end is durable.
     pub event: RunEvent,
+    /// The last revision of the graph that the run executes; `None` without a replan, and for other workflows.
+    pub revised: Option<RevisedGraph>,
 }
 
 /// Why a run has not ended. Its turn is repeated, cancelled or abandoned.
@@ -163,6 +166,7 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         asking: Arc::clone(&asking),
         max_parallel: limits.max_parallel,
         notes,
+        revised: Mutex::default(),
     });
     let context = StageContext::root(Arc::clone(&run));
     context.emit(RunEventType::RunStarted, EventPayload::default());
@@ -219,7 +223,9 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
             .failed_at(&root.workflow, failure)
             .event(RunEventType::RunFailed, EventPayload::error(failure.to_string())),
     };
-    Ok(RunEnd { outcome: outcome.map(|output| output.text.to_string()), usage: run.counters.usage(), event })
+    let revised = run.revised.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let outcome = outcome.map(|output| output.text.to_string());
+    Ok(RunEnd { outcome, usage: run.counters.usage(), event, revised })
 }
 
 /// Builds the last event of a run that the engine or an operator has ended for `reason`.

@@ -3,6 +3,7 @@
 use super::event::{RunEvent, RunEventType, Snapshot};
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
+use super::graph::RevisedGraph;
 use super::resolved::ResolvedDefinitions;
 use super::run::RunServices;
 use super::timeline::Notes;
@@ -14,7 +15,7 @@ use definitions::workflow::definition::{Shape, Workflow};
 use definitions::workflow::outputs::OutputStore;
 use definitions::workflow::scope::Scope;
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use types::run_outcome::RunFailure;
 use types::step::TokenUsage;
 use uuid::Builder;
@@ -34,6 +35,8 @@ pub(in crate::workflow) struct Run {
     pub(in crate::workflow) max_parallel: usize,
     /// Collects the stages, if the run is replayed for a timeline.
     pub(in crate::workflow) notes: Option<Arc<Notes>>,
+    /// The last revision of the outermost graph.
+    pub(super) revised: Mutex<Option<RevisedGraph>>,
 }
 
 /// A place in a run, such as a stage or an iteration. Cheap to clone.

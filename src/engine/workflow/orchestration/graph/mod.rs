@@ -6,6 +6,7 @@
 //!   type of node.
 //! - `values` has the values that references name at one place, `resolved` a node's config with its references replaced.
 //! - `failure` is the error of a node, with its code.
+//! - `revised` is the graph after a replan.
 //!
 //! What a node records depends on that node alone: the key of its steps begins with its id, and their input is its resolved
 //! config. So a repeated run replays each node, in whatever order the nodes end.
@@ -13,6 +14,7 @@
 mod failure;
 mod node;
 mod resolved;
+mod revised;
 mod run;
 mod schedule;
 mod task;
@@ -20,4 +22,5 @@ mod task;
 mod tests;
 mod values;
 
+pub use revised::RevisedGraph;
 pub(super) use run::run;
