@@ -36,7 +36,7 @@ impl Engine {
             queue: Arc::clone(&self.queue),
             store: Arc::clone(&self.store),
             models: self.asked_models(&secrets)?,
-            prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)),
+            prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)).into(),
             plan_texts: PlanTextCache::default(),
             http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
             tools: self.tools.clone(),
@@ -46,7 +46,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
-            decisions: DecisionLimits::new(&self.settings, self.known().models()),
+            decisions: DecisionLimits::new(&self.settings, self.known().models()).into(),
             sandbox: Arc::clone(&self.sandbox),
             clock: self.clock.clone(),
         })

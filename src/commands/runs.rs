@@ -204,8 +204,8 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<RunInputs, CommandErro
 
 /// Fails when the repeated run does not have the stage.
 async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Result<(), CommandError> {
-    let steps = store.steps(&source.lane, &source.turn_id).await?;
-    let Some(StartRecord { manifest, .. }) = StartRecord::from_steps(&steps, &source.prefix) else {
+    let steps = run::steps_of_run(store.steps(&source.lane, &source.turn_id).await?, &source.prefix);
+    let Some(StartRecord { manifest, .. }) = StartRecord::from_steps(&steps, "") else {
         let message = format!("the steps of run `{}` have expired, or are not recorded yet", source.run_id);
         let hint = "steps are kept for `retention.turns`; start a new run";
         return Err(CommandError::new(ErrorKind::Conflict, "no_steps", message, hint));
@@ -218,7 +218,7 @@ async fn check_stage(store: &dyn Store, source: &RunRecord, stage: &str) -> Resu
     let Some(root) = by_id.get(&manifest.workflow_id).cloned() else {
         return Err(CommandError::unknown_workflow(&manifest.workflow_id));
     };
-    let checked = run::check_stage(&root, &|id| by_id.get(id).cloned(), stage);
+    let checked = run::check_stage(&root, &|id| by_id.get(id).cloned(), &steps, stage);
     let hint = "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
     checked.map_err(|problem| CommandError::invalid("unknown_stage", problem, hint))
 }

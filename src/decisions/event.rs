@@ -130,10 +130,7 @@ impl DecisionEvent {
 /// A payload without secrets and values of `env`, wherever they stand.
 pub fn masked(payload: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
     let env = env_values(payload);
-    let mask = |text: &str| {
-        let hidden = env.iter().filter(|value| value.len() >= MIN_MASKED_BYTES);
-        mask(&hidden.fold(text.to_owned(), |text, value| text.replace(value, MASK)))
-    };
+    let mask = |text: &str| mask(&without_env(&env, text));
     let mut payload = fields_masked(payload, &mask);
     if let Some(env) = payload.get_mut("global_config").and_then(|global| global.get_mut("env")?.as_object_mut()) {
         env.values_mut().for_each(|value| *value = MASK.into());
@@ -149,17 +146,24 @@ pub fn env_values(payload: &Map<String, Value>) -> Vec<&str> {
     values
 }
 
-fn fields_masked(fields: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
-    fields.iter().map(|(name, value)| (mask(name), value_masked(value, mask))).collect()
+/// A text in which the values of `env` are masked. `env` are those of [`env_values`].
+pub fn without_env(env: &[&str], text: &str) -> String {
+    let hidden = env.iter().filter(|value| value.len() >= MIN_MASKED_BYTES);
+    hidden.fold(text.to_owned(), |text, value| text.replace(value, MASK))
 }
 
-fn value_masked(value: &Value, mask: &dyn Fn(&str) -> String) -> Value {
+/// A value in all of whose texts `mask` removes secrets.
+pub fn value_masked(value: &Value, mask: &dyn Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::String(mask(text)),
         Value::Array(items) => items.iter().map(|item| value_masked(item, mask)).collect(),
         Value::Object(fields) => Value::Object(fields_masked(fields, mask)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
+}
+
+fn fields_masked(fields: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
+    fields.iter().map(|(name, value)| (mask(name), value_masked(value, mask))).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`timer`] is the scheduler: due timers, wake-ups of lanes and closing idle conversations.
+//! [`scripts`] compiles the scripts of decisions. [`timer`] is the scheduler: due timers, wake-ups of lanes and closing
+//! idle conversations.
 
 pub mod action;
 pub mod budget;
@@ -16,6 +17,7 @@ pub mod knowledge;
 pub mod model;
 pub mod prompt;
 pub mod run;
+pub mod scripts;
 pub mod template;
 pub mod timer;
 pub mod turn;

@@ -1,13 +1,14 @@
 //! What turns and runs have in common: the [`Services`] that they work with, why one ends early ([`TurnError`],
 //! [`CancelReason`]), and which turn it is ([`TurnId`]). [`reply_stream`] publishes a reply while it is made,
 //! [`prompt_view`] has the texts of a plan for prompts, [`stored`] finds workflows and task agents, [`mod@read_back`]
-//! reads a session's published events, [`scripts`] compiles the scripts of decisions.
+//! reads a session's published events.
 
 pub mod prompt_view;
 pub(crate) mod read_back;
 pub(crate) mod reply_stream;
-pub mod scripts;
 pub mod stored;
+
+pub use crate::scripts;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
@@ -48,7 +49,7 @@ pub struct Services {
     /// Models by name.
     pub models: Models,
     /// Prompt templates by name.
-    pub prompts: Prompts,
+    pub prompts: Arc<Prompts>,
     /// Cache of the texts that plans contribute to prompts.
     pub plan_texts: PlanTextCache,
     /// HTTP client for skills, tools and handoff endpoints.
@@ -69,7 +70,7 @@ pub struct Services {
     /// its steps.
     pub keep_turns: Duration,
     /// The limits of the settings on coordinators' decisions.
-    pub decisions: DecisionLimits,
+    pub decisions: Arc<DecisionLimits>,
     /// Runs and checks the scripts of PYTHON nodes.
     pub sandbox: Arc<Sandbox>,
     /// Source of all timestamps and timeouts.

@@ -148,6 +148,13 @@ impl Journal {
         from.take_while(begins).filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
     }
 
+    /// The full keys of the recorded steps of this part, in order.
+    pub(crate) fn recorded_keys(&self) -> Vec<String> {
+        let recorded = lock(&self.turn.recorded);
+        let keys = recorded.range(self.prefix.clone()..).map(|(key, _)| key);
+        keys.take_while(|key| key.starts_with(&self.prefix)).cloned().collect()
+    }
+
     /// The clock that gives the times of the records.
     pub fn clock(&self) -> &Clock {
         &self.turn.clock

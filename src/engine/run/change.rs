@@ -81,6 +81,7 @@ impl RunTurn<'_> {
             stream: run_job.origin_session.unwrap_or(self.run_id()).to_owned(),
             run_id: self.run_id().to_owned(),
             turn_id: self.turn_id().to_owned(),
+            is_in_turn: false,
         }
     }
 

@@ -5,7 +5,7 @@ use super::output_chunks::OutputChunks;
 use crate::execution::read_back::read_back;
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
-use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::event::{QueuedDecision, QueuedEvent, RunEvent};
 use crate::workflow::orchestration::{EventSink, SinkError};
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -31,6 +31,8 @@ pub(super) struct EventAddress {
     pub(super) stream: String,
     pub(super) run_id: String,
     pub(super) turn_id: String,
+    /// True for a run within a turn of the session. The events of its decisions name the turn.
+    pub(super) is_in_turn: bool,
 }
 
 impl EventAddress {
@@ -44,6 +46,26 @@ impl EventAddress {
             payload: payload(event, limit.saturating_sub(HEADER_RESERVE).min(MAX_EVENT_BYTES)).into(),
         }
     }
+
+    /// Builds the message for an event of a decision.
+    fn decision(&self, decision: QueuedDecision) -> OutEvent {
+        let QueuedDecision { event_id, mut event } = decision;
+        event["session_id"] = self.stream.as_str().into();
+        event["turn_id"] = if self.is_in_turn { self.turn_id.as_str().into() } else { Value::Null };
+        OutEvent {
+            channel: self.channel.clone(),
+            session_id: self.stream.clone(),
+            event_type: EventType::Decision,
+            msg_id: Some(event_id),
+            payload: event.to_string().into_bytes().into(),
+        }
+    }
+}
+
+/// The identity of an event of a decision. A run has each type of event once for a decision.
+fn decision_identity(event: &Value) -> String {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    format!("{}#{}", text("decision_id"), text("type"))
 }
 
 fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
@@ -81,7 +103,11 @@ pub(super) struct PublishedEvents {
 
 impl PublishedEvents {
     pub(super) fn has(&self, event: &RunEvent) -> bool {
-        self.ids.contains(&event.event_id) || self.digests.contains(&event_digest(&event.event_id))
+        self.has_id(&event.event_id)
+    }
+
+    fn has_id(&self, id: &str) -> bool {
+        self.ids.contains(id) || self.digests.contains(&event_digest(id))
     }
 
     /// Adds events that were published before the run waited, as returned by [`event_digest`].
@@ -89,7 +115,15 @@ impl PublishedEvents {
         self.digests.extend(digests.iter().cloned());
     }
 
-    fn add(&mut self, event: &Value) {
+    fn add(&mut self, event: &Event) {
+        let event = match event {
+            Event::Run(event) => event,
+            Event::Decision(event) => {
+                self.ids.insert(decision_identity(event));
+                return;
+            }
+            _ => return,
+        };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         self.ids.extend(text(&event["event_id"]));
         if let (Some(step), Some(stream)) = (text(&event["step_id"]), text(&event["delta"]["stream_id"])) {
@@ -126,9 +160,14 @@ pub(super) async fn read_published(
         return Err(TurnError::Lost);
     }
     services.queue.emit([event].into()).await?;
-    let of_run = |event| match event {
-        Event::Run(event) if event["root_run_id"] == address.run_id.as_str() => Some(event),
-        _ => None,
+    let run_id = address.run_id.as_str();
+    let of_run = |event: Event| {
+        let is_own = match &event {
+            Event::Run(event) => event["root_run_id"] == run_id,
+            Event::Decision(event) => event["run_id"] == run_id,
+            _ => false,
+        };
+        is_own.then_some(event)
     };
     let mut published = PublishedEvents::default();
     read_back(services.queue.as_ref(), &mark, of_run).await?.iter().for_each(|event| published.add(event));
@@ -174,22 +213,28 @@ impl QueuePublisher {
         digests
     }
 
-    /// Records an event. Returns true if it has not been published yet.
-    fn record_event(&self, event: &RunEvent) -> bool {
-        if event.delta.is_none() {
-            self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(event_digest(&event.event_id));
+    /// Records an event, unless it is a piece of an answer. Returns true if it has not been published yet.
+    fn record_event(&self, id: &str, is_piece: bool) -> bool {
+        if !is_piece {
+            self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(event_digest(id));
         }
-        !self.published.has(event)
+        !self.published.has_id(id)
     }
 
-    async fn emit(&self, events: Vec<RunEvent>) -> Result<(), TurnError> {
+    async fn emit(&self, events: Vec<QueuedEvent>) -> Result<(), TurnError> {
         let limit = self.queue.max_payload();
         let mut publications = Vec::with_capacity(events.len());
-        for mut event in events {
-            if self.record_event(&event) {
-                self.note_stream(&mut event);
-                publications.push(self.address.publication(&event, limit));
-                publications.extend(self.chunks.as_ref().and_then(|chunks| chunks.piece(&event)));
+        for event in events {
+            match event {
+                QueuedEvent::Run(mut event) if self.record_event(&event.event_id, event.delta.is_some()) => {
+                    self.note_stream(&mut event);
+                    publications.push(self.address.publication(&event, limit));
+                    publications.extend(self.chunks.as_ref().and_then(|chunks| chunks.piece(&event)));
+                }
+                QueuedEvent::Decision(decision) if self.record_event(&decision_identity(&decision.event), false) => {
+                    publications.push(self.address.decision(decision));
+                }
+                QueuedEvent::Run(_) | QueuedEvent::Decision(_) => {}
             }
         }
         match publications.is_empty() {
@@ -214,7 +259,7 @@ impl QueuePublisher {
 
 #[async_trait]
 impl EventSink for QueuePublisher {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError> {
         Ok(self.emit(events).await?)
     }
 }

@@ -72,6 +72,8 @@ pub(super) async fn execute_workflow(
         http: services.http.clone(),
         tools: services.tools.clone(),
         sandbox: Arc::clone(&services.sandbox),
+        prompts: Arc::clone(&services.prompts),
+        decisions: Arc::clone(&services.decisions),
     };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
     let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);

@@ -4,8 +4,8 @@
 //! A run in its own lane takes this path:
 //!
 //! - [`run`] handles the job, and [`give_up`] ends a run that cannot continue.
-//! - [`step_reuse`] selects the recorded steps with which a resumed or restarted run continues, and [`copied_steps`]
-//!   copies them.
+//! - [`step_reuse`] selects the recorded steps with which a resumed or restarted run continues, with [`graph_steps`] for
+//!   the recoveries and replans of graphs, and [`copied_steps`] copies them.
 //! - [`start_record`] records the definitions and the input as the first step. It finds the definitions in
 //!   [`stored`](crate::execution::stored).
 //! - [`mod@execute`] executes the workflow, and [`event_publisher`] publishes its events.
@@ -25,6 +25,7 @@ mod ending;
 mod event_publisher;
 mod execute;
 mod folder;
+mod graph_steps;
 mod nested_run;
 mod output_chunks;
 mod start_record;
@@ -38,7 +39,7 @@ pub use start_record::StartRecord;
 pub(crate) use conversation::is_result_job;
 pub(crate) use ending::{FLOW_LEFT, FLOW_UNANSWERED};
 pub(crate) use nested_run::{NestedRun, NestedRunEnd, Subagent, SuspendedRun, abandon_run, end_runs_of_turn};
-pub use step_reuse::check_stage;
+pub use step_reuse::{check_stage, steps_of_run};
 
 use crate::budget::TokenMeter;
 use crate::execution::{CancelReason, Services, TurnError, TurnId};

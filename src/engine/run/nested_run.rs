@@ -12,7 +12,7 @@ use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
-use crate::workflow::orchestration::{RunEnd, failed_event};
+use crate::workflow::orchestration::{RevisedGraph, RunEnd, failed_event};
 use crate::workflow::unregistered;
 use definitions::workflow::definition::Shape;
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,9 @@ struct RecordedEnd {
     failure: Option<RunFailure>,
     usage: RunUsage,
     event: RunEvent,
+    /// The last revision of a graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revised: Option<RevisedGraph>,
 }
 
 impl NestedRun<'_> {
@@ -119,6 +122,7 @@ impl NestedRun<'_> {
             stream: self.session_id.to_owned(),
             run_id: self.run_id(),
             turn_id: self.turn_id.to_owned(),
+            is_in_turn: true,
         }
     }
 
@@ -209,14 +213,14 @@ impl NestedRun<'_> {
         };
         let label = Label { kind: "run", target: self.workflow_id };
         let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
-            let RunEnd { outcome, usage, event, .. } =
+            let RunEnd { outcome, usage, event, revised } =
                 execute_workflow(services, self.event_address(), loaded, context).await?;
             let (output, failure) = match outcome {
                 Ok(output) => (Some(output), None),
                 Err(failure) => (None, Some(failure)),
             };
             let ok = failure.is_none();
-            Ok(Done { ok, ..Done::ok(RecordedEnd { output, failure, usage, event }) })
+            Ok(Done { ok, ..Done::ok(RecordedEnd { output, failure, usage, event, revised }) })
         });
         match Box::pin(step).await {
             Ok(stepped) => Ok(stepped.output),
@@ -318,6 +322,7 @@ async fn end_run(
         stream: run.lane.clone(),
         run_id: run.run_id.clone(),
         turn_id: run.turn_id.clone(),
+        is_in_turn: true,
     };
     let publication = |event: &RunEvent| address.publication(event, services.queue.max_payload());
     let key = format!("{}/{END_KEY}", run.prefix);

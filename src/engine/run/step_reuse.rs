@@ -1,6 +1,7 @@
 //! Selection of the recorded steps with which a run continues: all except failures if it is resumed, and those before
 //! a stage if it is restarted from that stage.
 
+use super::graph_steps::{self, Revisions};
 use super::start_record::BEGIN_KEY;
 use crate::workflow::orchestration::dynamic::order;
 use definitions::workflow::definition::{Shape, Target, Workflow};
@@ -16,7 +17,7 @@ const FAILED_KEY: &str = "failed";
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<Arc<Workflow>>;
 
 /// Selects the steps of a run from those of its turn, and removes the run's `prefix` from their keys.
-pub(super) fn steps_of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
+pub fn steps_of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     if prefix.is_empty() {
         return steps;
     }
@@ -27,14 +28,19 @@ pub(super) fn steps_of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepReco
     steps.into_iter().filter_map(own).collect()
 }
 
-/// Selects the steps with which a resumed run continues: all, except the failures of the stage at `path` and of the
-/// stages around it, and except failed model calls that have not been retried since.
+/// Selects the steps with which a resumed run continues: all, except the failures and recoveries of the stage at `path` and
+/// of the stages around it, and except failed model calls that have not been retried since.
 pub(super) fn steps_for_resume(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
+    let revisions = Revisions::of(&steps);
     let is_around = |stage: &str| {
-        let stage: Vec<_> = stage.trim_end_matches('/').split('/').map(without_attempt).collect();
-        stage.len() <= failed.len() && stage.iter().zip(&failed).all(|(a, b)| is_same_stage(a, b))
+        let key = stage.trim_end_matches('/');
+        let stage: Vec<_> = key.split('/').map(without_attempt).collect();
+        stage.len() <= failed.len()
+            && stage.iter().zip(&failed).all(|(a, b)| is_same_stage(a, b))
+            && revisions.is_last(key)
     };
+    let steps = revisions.without_recoveries(steps, &is_around);
     let is_within = |key: &str| {
         let mut place = key.split('/').map(without_attempt);
         failed.iter().all(|segment| place.next().is_some_and(|found| found == *segment))
@@ -70,6 +76,9 @@ pub(super) fn steps_for_restart(
     lookup: Lookup<'_>,
     from: &str,
 ) -> Vec<StepRecord> {
+    if let Shape::Graph(graph) = &workflow.shape {
+        return graph_steps::before_node(steps, graph, from);
+    }
     let from = segments(from);
     let asked = steps.iter().flat_map(|step| segments(&step.key)).filter(|segment| segment.id == Node::Clarify.id());
     let clarified = asked.map(|segment| segment.iteration.unwrap_or(1)).max().unwrap_or(0);
@@ -79,8 +88,8 @@ pub(super) fn steps_for_restart(
     steps.into_iter().filter(before).collect()
 }
 
-/// Checks that `from` names a stage of `workflow`. The error is for people.
-pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Result<(), String> {
+/// Checks that `from` names a stage of `workflow`. `steps` are those of the run. The error is for people.
+pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, steps: &[StepRecord], from: &str) -> Result<(), String> {
     let path = segments(from);
     let rest = match path.first() {
         Some(first) if is_root(workflow, first) => &path[1..],
@@ -100,7 +109,7 @@ pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resul
         }
         if let Shape::Graph(graph) = &workflow.shape {
             let is_last = path.last().is_some_and(|last| std::ptr::eq(last, segment));
-            return check_node(graph, segment, is_last);
+            return check_node(graph, steps, segment, is_last);
         }
         let stages = workflow.shape.stages();
         let Some(stage) = stages.iter().find(|stage| stage.id == segment.id) else {
@@ -118,9 +127,15 @@ pub fn check_stage(workflow: &Workflow, lookup: Lookup<'_>, from: &str) -> Resul
 }
 
 /// Checks that a run of a graph can restart from the node in `segment`.
-fn check_node(graph: &GraphDefinition, segment: &Segment<'_>, is_last: bool) -> Result<(), String> {
+fn check_node(
+    graph: &GraphDefinition,
+    steps: &[StepRecord],
+    segment: &Segment<'_>,
+    is_last: bool,
+) -> Result<(), String> {
     let id = segment.id;
-    if graph.level.place(id).is_none() {
+    let is_revised = graph_steps::revised(graph, steps).iter().any(|(_, graph)| graph.level.place(id).is_some());
+    if graph.level.place(id).is_none() && !is_revised {
         let known: Vec<_> = graph.level.nodes.iter().map(GraphNode::id).collect();
         return Err(format!("the graph has no node `{id}`; it has: {}", known.join(", ")));
     }
@@ -143,10 +158,11 @@ fn check_iteration(workflow: &Workflow, segment: &Segment<'_>) -> Result<(), Str
 }
 
 /// Segment of a path or key, such as `outer_loop~2[3]`: a stage, its second attempt, and the third iteration of its
-/// loop.
-struct Segment<'k> {
-    id: &'k str,
-    iteration: Option<u32>,
+/// loop. A node that runs after the first replan of its graph is `node@1`.
+pub(super) struct Segment<'k> {
+    pub(super) id: &'k str,
+    pub(super) revision: u32,
+    pub(super) iteration: Option<u32>,
 }
 
 impl<'k> Segment<'k> {
@@ -155,21 +171,25 @@ impl<'k> Segment<'k> {
     }
 }
 
-fn segments(path: &str) -> Vec<Segment<'_>> {
+pub(super) fn segments(path: &str) -> Vec<Segment<'_>> {
     let parse = |segment| {
         let id = str::split(segment, ['~', '[']).next().unwrap_or_default();
+        let revised = id.rsplit_once('@').and_then(|(id, revision)| Some((id, revision.parse().ok()?)));
+        let (id, revision) = revised.unwrap_or((id, 0));
         let iteration = segment.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok());
-        Segment { id, iteration }
+        Segment { id, revision, iteration }
     };
     path.split('/').map(parse).collect()
 }
 
-/// Removes the attempt from a segment.
+/// Removes the attempt and the revision from a segment.
 fn without_attempt(segment: &str) -> String {
-    match segment.split_once('~') {
-        Some((id, rest)) => format!("{id}{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
-        None => segment.to_owned(),
-    }
+    let end = segment.find(['~', '[']).unwrap_or(segment.len());
+    let (name, rest) = segment.split_at(end);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = name.rsplit_once('@').filter(|(_, revision)| is_number(revision)).map_or(name, |(id, _)| id);
+    let rest = rest.strip_prefix('~').map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    format!("{name}{rest}")
 }
 
 /// True for the first segment of the keys of a loop that is the outermost workflow.
@@ -195,7 +215,11 @@ fn comes_before(workflow: &Workflow, comparison: Comparison<'_>, key: &[Segment<
     }
     if let Shape::Graph(graph) = &workflow.shape {
         let level = &graph.level;
-        return level.place(at.id).is_some() && at.id != wanted.id && !level.leads(wanted.id, at.id);
+        // A graph within another workflow is replanned again.
+        return at.revision == 0
+            && level.place(at.id).is_some()
+            && at.id != wanted.id
+            && !level.leads(wanted.id, at.id);
     }
     if is_root(workflow, at) {
         let (named, first) = (is_root(workflow, wanted), wanted.iteration);
@@ -313,16 +337,18 @@ mod tests {
             steps_for_restart(steps, &again, &lookup, from).len()
         };
         assert_eq!((kept("again[2]"), kept("again[2]/y"), kept("again[2]/y/z"), kept("y")), (2, 3, 3, 1));
-        assert!(check_stage(&again, &lookup, "again[2]/y/z").is_ok() && check_stage(&again, &lookup, "y").is_ok());
-        let wrong = check_stage(&again, &lookup, "again[2]/y/other").unwrap_err();
+        assert!(
+            check_stage(&again, &lookup, &[], "again[2]/y/z").is_ok() && check_stage(&again, &lookup, &[], "y").is_ok()
+        );
+        let wrong = check_stage(&again, &lookup, &[], "again[2]/y/other").unwrap_err();
         assert!(wrong.contains("`y` has no stage `other`; it has: z"), "{wrong}");
-        assert!(check_stage(&again, &lookup, "x/y").unwrap_err().contains("no stages within"));
+        assert!(check_stage(&again, &lookup, &[], "x/y").unwrap_err().contains("no stages within"));
         assert_eq!(
-            check_stage(&again, &lookup, "again[11]").unwrap_err(),
+            check_stage(&again, &lookup, &[], "again[11]").unwrap_err(),
             "the loop in `again` has the iterations 1 to 10"
         );
         for no_loop in ["x[1]", "y[1]/z"] {
-            assert!(check_stage(&again, &lookup, no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
+            assert!(check_stage(&again, &lookup, &[], no_loop).unwrap_err().contains("is not a loop"), "{no_loop}");
         }
     }
 
@@ -339,7 +365,7 @@ mod tests {
             all.iter().map(|key| u8::from(keys(&kept).contains(key))).collect::<Vec<_>>()
         };
         assert_eq!((kept("a"), kept("b"), kept("d")), (vec![1, 0, 0, 0, 0], vec![1, 1, 0, 1, 0], vec![1, 1, 1, 1, 0]));
-        let check = |from: &str| check_stage(&graph, &|_| None, from);
+        let check = |from: &str| check_stage(&graph, &|_| None, &[], from);
         assert!(check("b").is_ok());
         assert_eq!(check("x").unwrap_err(), "the graph has no node `x`; it has: a, b, c, d");
         assert!(check("c[1]").unwrap_err().contains("name the node alone") && check("a/b").is_err());

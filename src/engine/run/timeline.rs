@@ -6,10 +6,13 @@ use crate::action::tool::Tools;
 use crate::execution::stored::StoredDefinitions;
 use crate::journal::Journal;
 use crate::model::Models;
+use crate::prompt::Prompts;
 use crate::workflow::Flows;
 use crate::workflow::orchestration::resolved::{ResolveError, ResolvedDefinitions};
 use crate::workflow::orchestration::timeline::{StageStatus, timeline};
 use crate::workflow::orchestration::{RunServices, TimelineEntry};
+use base::config::Settings;
+use definitions::coordinator::DecisionLimits;
 use sandbox::Sandbox;
 use std::sync::{Arc, LazyLock};
 use storage::store::{Result, Store, StoreError};
@@ -19,6 +22,10 @@ use types::run_outcome::RunFailure;
 
 /// Never sends a request, since only recorded steps are replayed. Shared, because a client is slow to build.
 static HTTP: LazyLock<Option<HttpCaller>> = LazyLock::new(|| HttpCaller::new(SecretFill::none(), &[]).ok());
+
+static PROMPTS: LazyLock<Arc<Prompts>> = LazyLock::new(|| Prompts::new(None).into());
+static DECISIONS: LazyLock<Arc<DecisionLimits>> =
+    LazyLock::new(|| DecisionLimits::new(&Settings::default(), &[]).into());
 
 /// Returns the stages that a run has started, in order. Empty if the run has not started, or if its steps or
 /// definitions no longer exist. `flows` are the flows registered in Rust.
@@ -39,9 +46,10 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
             return Ok(Vec::new());
         }
     };
-    // Nothing runs in a replay.
-    let sandbox = Arc::new(Sandbox::off());
-    let services = RunServices { models: Models::offline(), http, tools: Tools::default(), sandbox };
+    // Nothing runs in a replay, and nothing is asked.
+    let (sandbox, prompts, decisions) = (Arc::new(Sandbox::off()), Arc::clone(&PROMPTS), Arc::clone(&DECISIONS));
+    let services =
+        RunServices { models: Models::offline(), http, tools: Tools::default(), sandbox, prompts, decisions };
     let journal = Journal::read_only(Arc::clone(store), &run.lane, &run.turn_id, steps);
     let params = run.params.clone().unwrap_or_default();
     let mut entries = timeline(resolved, journal, services, start_record.input, start_record.request, params).await;

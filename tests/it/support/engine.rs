@@ -139,7 +139,7 @@ impl Engine {
             queue: Arc::clone(&self.queue),
             store: Arc::clone(&self.store),
             models: Models::from_settings(&self.settings, |_| None).unwrap(),
-            prompts: Prompts::new(None),
+            prompts: Prompts::new(None).into(),
             plan_texts: PlanTextCache::default(),
             http: HttpCaller::new(SecretFill::none(), &self.settings.http.allow_private).unwrap(),
             tools: self.tools.clone(),
@@ -149,7 +149,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
-            decisions: DecisionLimits::new(&self.settings, &[]),
+            decisions: DecisionLimits::new(&self.settings, &[]).into(),
             sandbox: Arc::new(sandbox(&self.settings)),
             clock: clock::Clock::system(),
         }

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use base::clock::{self, Clock};
 use base::config::{self, Provider, Settings};
 use definitions::agent::AgentRecord;
+use definitions::coordinator::DecisionLimits;
 use definitions::workflow::definition::{
     LimitsConfig, Retry, Shape, StageDefinition, Target, Workflow, WorkflowRecord,
 };
@@ -16,8 +17,9 @@ use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
 use engine::journal::{Guard, Journal, LeasedTurn};
 use engine::model::Models;
+use engine::prompt::Prompts;
 use engine::workflow::Flows;
-use engine::workflow::orchestration::event::{RunEvent, RunEventType, Snapshot};
+use engine::workflow::orchestration::event::{QueuedEvent, RunEvent, RunEventType, Snapshot};
 use engine::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use engine::workflow::orchestration::{
     EventSink, Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute,
@@ -50,8 +52,11 @@ struct RunEvents(Mutex<Vec<RunEvent>>);
 
 #[async_trait]
 impl EventSink for RunEvents {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
-        self.0.lock().unwrap().extend(events);
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError> {
+        self.0.lock().unwrap().extend(events.into_iter().filter_map(|event| match event {
+            QueuedEvent::Run(event) => Some(event),
+            QueuedEvent::Decision(_) => None,
+        }));
         Ok(())
     }
 }
@@ -138,6 +143,8 @@ impl Bench {
             models: self.models.clone(),
             http: HttpCaller::new(SecretFill::none(), &["*".to_owned()]).unwrap(),
             tools: self.tools.clone(),
+            prompts: Prompts::new(None).into(),
+            decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
         };
         let limits = Limits::resolve(&Settings::default().workflow, &self.limits);
         let environment = RunEnvironment { services, sink: Arc::clone(&self.events) as Arc<dyn EventSink>, limits };

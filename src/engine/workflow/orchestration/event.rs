@@ -1,4 +1,5 @@
-//! Events of a run, published on the subject `tw.out.<channel>.<session or run>.run`.
+//! Events of a run, published on the subject `tw.out.<channel>.<session or run>.run`, and of its decisions, on
+//! `….decision`.
 
 use crate::model::paced::Delta;
 
@@ -95,4 +96,23 @@ pub struct Snapshot {
     /// Tool calls that the model asks for. Null without tool calls.
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     pub tool_calls: Option<Vec<Value>>,
+}
+
+/// An event on its way to the stream. One queue holds both kinds, so that they are published in the order in which they
+/// happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueuedEvent {
+    /// An event of a workflow, a stage or a step.
+    Run(RunEvent),
+    /// An event of a recovery or a replan.
+    Decision(QueuedDecision),
+}
+
+/// An event about a decision of a run. Its publisher adds the session and the turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueuedDecision {
+    /// Id of the message, `<run>/<node>/decision/<n>`. It stays the same if the run is repeated after a crash.
+    pub event_id: String,
+    /// A [`DecisionEvent`](decisions::event::DecisionEvent) as JSON, with secrets masked.
+    pub event: Value,
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use thiserror::Error;
+use types::agent::coordinator::Mode;
 
 /// Lookup of definitions, including the built-in ones.
 #[async_trait]
@@ -49,7 +50,7 @@ pub struct Manifest {
     pub workflow_id: String,
     /// Hashes of this workflow and of the workflows that it references, by id.
     pub workflows: BTreeMap<String, String>,
-    /// Hashes of the task agents that the workflows reference, by id.
+    /// Hashes of the task agents that the workflows reference, and of the coordinators of graphs, by id.
     pub agents: BTreeMap<String, String>,
 }
 
@@ -92,6 +93,10 @@ impl ResolvedDefinitions {
         let mut resolved = Self::from_workflow(Arc::clone(&root));
         let mut left = vec![root];
         while let Some(record) = left.pop() {
+            for id in coordinators(&record.workflow) {
+                let agent = coordinator(definitions.agent(&id).await?, record.id(), &id)?;
+                resolved.agents.insert(id, agent);
+            }
             for id in references(&record.workflow) {
                 if resolved.find(&id).is_some() {
                     continue;
@@ -222,7 +227,7 @@ impl ResolvedDefinitions {
         own.chain(self.workflows.values().flat_map(|record| named_models(&record.workflow))).collect()
     }
 
-    /// Returns the task agent with this id.
+    /// Returns the task agent or the coordinator of a graph with this id.
     pub(in crate::workflow) fn agent(&self, id: &str) -> Option<&Arc<AgentRecord>> {
         self.agents.get(id)
     }
@@ -233,7 +238,7 @@ impl ResolvedDefinitions {
 
     pub(super) fn find(&self, id: &str) -> Option<Runnable<'_>> {
         let workflow = || self.workflows.get(id).map(|record| Runnable::Workflow(&record.workflow));
-        let agent = || self.agents.get(id).map(Runnable::Agent);
+        let agent = || self.agents.get(id).filter(|agent| agent.config.is_task_agent()).map(Runnable::Agent);
         self.flows.get(id).map(Runnable::Flow).or_else(workflow).or_else(agent)
     }
 }
@@ -245,6 +250,17 @@ fn task_agent(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> R
         Some(_) => Err(unfit(format!(
             "workflow `{workflow_id}` names agent `{id}`, which takes chats; a stage needs an agent with a `system_prompt`"
         ))),
+    }
+}
+
+fn coordinator(agent: Option<Arc<AgentRecord>>, workflow_id: &str, id: &str) -> Result<Arc<AgentRecord>, ResolveError> {
+    let remedy = "apply an agent of that id with `mode: coordinator`, or remove `coordinator`";
+    match agent {
+        Some(agent) if agent.config.mode == Mode::Coordinator => Ok(agent),
+        Some(_) => Err(unfit(format!("workflow `{workflow_id}` names agent `{id}` as its coordinator; {remedy}"))),
+        None => {
+            Err(unfit(format!("workflow `{workflow_id}` names the coordinator `{id}`, which does not exist; {remedy}")))
+        }
     }
 }
 
@@ -272,6 +288,19 @@ fn references(workflow: &Workflow) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns the ids of the coordinators of a graph and of graphs within a workflow.
+fn coordinators(workflow: &Workflow) -> Vec<String> {
+    let own = match &workflow.shape {
+        Shape::Graph(graph) => graph.coordinator.clone(),
+        _ => None,
+    };
+    let inner = workflow.shape.stages().into_iter().flat_map(|stage| match &stage.runnable {
+        Target::Inline(inner) => coordinators(inner),
+        Target::Reference(_) => Vec::new(),
+    });
+    own.into_iter().chain(inner).collect()
 }
 
 /// Returns all models that the stages and roles of a workflow and its inline workflows name.

@@ -1,6 +1,6 @@
 //! Execution of a workflow run, from its input to its output.
 
-use super::event::{RunEvent, RunEventType};
+use super::event::{QueuedEvent, RunEvent, RunEventType};
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
 use super::graph::RevisedGraph;
@@ -13,8 +13,10 @@ use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
 use crate::journal::{Journal, JournalError};
 use crate::model::Models;
+use crate::prompt::Prompts;
 use crate::workflow::asking::Asking;
 use async_trait::async_trait;
+use definitions::coordinator::DecisionLimits;
 use definitions::workflow::scope::Scope;
 use sandbox::Sandbox;
 use serde_json::{Map, Value};
@@ -30,9 +32,8 @@ pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 /// Publishes a run's events.
 #[async_trait]
 pub trait EventSink: Send + Sync {
-    /// Publishes events in order. All of them are durable on return. Drops an event whose `event_id` was published
-    /// before.
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError>;
+    /// Publishes events in order. All of them are durable on return. Drops an event that was published before.
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError>;
 }
 
 /// Services that the steps of a run use. Cheap to clone.
@@ -46,6 +47,10 @@ pub struct RunServices {
     pub tools: Tools,
     /// Runs the scripts of PYTHON nodes.
     pub sandbox: Arc<Sandbox>,
+    /// Prompt templates by name, for the questions to a graph's coordinator.
+    pub prompts: Arc<Prompts>,
+    /// The limits of the settings on a coordinator's decisions.
+    pub decisions: Arc<DecisionLimits>,
 }
 
 /// Input of [`execute`].

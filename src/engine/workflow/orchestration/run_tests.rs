@@ -1,7 +1,7 @@
 //! Tests of the interpreter over a real store, with functions as stages: which stages run, in which order, with which
 //! events, and which steps a repeated run executes again.
 
-use super::event::{RunEvent, RunEventType as Type};
+use super::event::{QueuedDecision, QueuedEvent, RunEvent, RunEventType as Type};
 use super::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use super::run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute};
 use super::usage::Limits;
@@ -9,12 +9,14 @@ use crate::action::http::{HttpCaller, SecretFill};
 use crate::action::tool::Tools;
 use crate::journal::{Guard, Journal, LeasedTurn};
 use crate::model::Models;
+use crate::prompt::Prompts;
 use crate::workflow::asking::Asking;
 use crate::workflow::{FlowContext, FlowError, Flows};
 use async_trait::async_trait;
 use base::clock::Clock;
 use base::config::Settings;
 use definitions::agent::AgentRecord;
+use definitions::coordinator::DecisionLimits;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
 use embedded::store::{EmbeddedFile, EmbeddedStore};
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant};
 use storage::store::Store;
 
 #[derive(Default)]
-struct Files(BTreeMap<String, Arc<WorkflowRecord>>);
+struct Files(BTreeMap<String, Arc<WorkflowRecord>>, BTreeMap<String, Arc<AgentRecord>>);
 
 #[async_trait]
 impl Definitions for Files {
@@ -36,21 +38,26 @@ impl Definitions for Files {
     async fn workflow_version(&self, id: &str, _: &str) -> Result<Option<Arc<WorkflowRecord>>, ResolveError> {
         Ok(self.0.get(id).cloned())
     }
-    async fn agent(&self, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
-        Ok(None)
+    async fn agent(&self, id: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
+        Ok(self.1.get(id).cloned())
     }
-    async fn agent_version(&self, _: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
-        Ok(None)
+    async fn agent_version(&self, id: &str, _: &str) -> Result<Option<Arc<AgentRecord>>, ResolveError> {
+        Ok(self.1.get(id).cloned())
     }
 }
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<RunEvent>>);
+struct Heard(Mutex<Vec<RunEvent>>, Mutex<Vec<QueuedDecision>>);
 
 #[async_trait]
 impl EventSink for Heard {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
-        self.0.lock().unwrap().extend(events);
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError> {
+        for event in events {
+            match event {
+                QueuedEvent::Run(event) => self.0.lock().unwrap().push(event),
+                QueuedEvent::Decision(event) => self.1.lock().unwrap().push(event),
+            }
+        }
         Ok(())
     }
 }
@@ -60,6 +67,7 @@ pub(super) struct Ground {
     pub(super) store: Arc<dyn Store>,
     files: Files,
     pub(super) flows: Flows,
+    pub(super) models: Models,
     calls: Arc<Mutex<Vec<String>>>,
     limits: Limits,
     heard: Arc<Heard>,
@@ -110,7 +118,15 @@ impl Ground {
             });
         let limits = Limits { timeout: Duration::from_secs(20), max_parallel: 64, ..Limits::UNLIMITED };
         let heard = Arc::default();
-        Self { store, files: Files(files.iter().map(read).collect()), flows, calls, limits, heard }
+        let (files, models) = (Files(files.iter().map(read).collect(), BTreeMap::new()), Models::offline());
+        Self { store, files, flows, models, calls, limits, heard }
+    }
+
+    /// Adds an agent.
+    pub(super) fn with_agent(mut self, agent: serde_json::Value) -> Self {
+        let agent = AgentRecord::from_document(agent, base::clock::now()).unwrap();
+        self.files.1.insert(agent.id().to_owned(), Arc::new(agent));
+        self
     }
 
     pub(super) async fn resolved(&self, id: &str) -> ResolvedDefinitions {
@@ -125,12 +141,15 @@ impl Ground {
             http: HttpCaller::new(secrets, &[]).unwrap(),
             tools: Tools::default(),
             sandbox: Arc::new(Sandbox::off()),
+            prompts: Prompts::new(None).into(),
+            decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
         }
     }
 
     fn environment(&self) -> RunEnvironment {
         let sink = Arc::clone(&self.heard) as Arc<dyn EventSink>;
-        RunEnvironment { services: Self::services(), sink, limits: self.limits }
+        let services = RunServices { models: self.models.clone(), ..Self::services() };
+        RunEnvironment { services, sink, limits: self.limits }
     }
 
     async fn journal(&self) -> Journal {
@@ -151,6 +170,11 @@ impl Ground {
 
     pub(super) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    /// Takes the events of decisions so far.
+    pub(super) fn decisions(&self) -> Vec<QueuedDecision> {
+        std::mem::take(&mut self.heard.1.lock().unwrap())
     }
 
     /// Returns the events so far, one line each.
@@ -278,7 +302,7 @@ struct Deaf;
 
 #[async_trait]
 impl EventSink for Deaf {
-    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), SinkError> {
+    async fn publish(&self, _: Vec<QueuedEvent>) -> Result<(), SinkError> {
         Err("nobody hears it".into())
     }
 }
@@ -304,8 +328,8 @@ struct Hesitant {
 
 #[async_trait]
 impl EventSink for Hesitant {
-    async fn publish(&self, events: Vec<RunEvent>) -> Result<(), SinkError> {
-        if events.iter().any(|event| event.delta.is_some()) {
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError> {
+        if events.iter().any(|event| matches!(event, QueuedEvent::Run(event) if event.delta.is_some())) {
             while self.journal.recorded().is_empty() {
                 tokio::task::yield_now().await;
             }

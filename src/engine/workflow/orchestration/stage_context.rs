@@ -1,6 +1,6 @@
 //! Places in a run: a place has its part of the journal, its tags for events, and access to the run's limits.
 
-use super::event::{RunEvent, RunEventType, Snapshot};
+use super::event::{QueuedDecision, QueuedEvent, RunEvent, RunEventType, Snapshot};
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
 use super::graph::RevisedGraph;
@@ -15,7 +15,7 @@ use definitions::workflow::definition::{Shape, Workflow};
 use definitions::workflow::outputs::OutputStore;
 use definitions::workflow::scope::Scope;
 use serde_json::{Map, Value};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use types::run_outcome::RunFailure;
 use types::step::TokenUsage;
 use uuid::Builder;
@@ -151,6 +151,12 @@ impl StageContext {
         Self { key, ..self.clone() }
     }
 
+    /// The part of the stage in a revision of its graph. 0 is the graph as it was when the run started.
+    pub(super) fn revised(&self, revision: u32) -> Self {
+        let key = if revision > 0 { format!("{}@{revision}", self.key).into() } else { Arc::clone(&self.key) };
+        Self { key, ..self.clone() }
+    }
+
     /// The part of the workflow, agent or function that the stage here runs. It has its own run id, which stays the
     /// same if the run is repeated.
     pub(in crate::workflow) fn inner(&self) -> Self {
@@ -172,6 +178,13 @@ impl StageContext {
     /// Creates the store for the outputs of the stages of `shape`, which runs here with `scope`.
     pub(super) fn outputs(&self, shape: &Shape, scope: Scope) -> OutputStore {
         OutputStore::begin(shape, scope, &|id| self.run.resolved.workflow(id))
+    }
+
+    /// Notes the last revision of the graph that runs here, if that is the outermost workflow.
+    pub(super) fn note_revision(&self, revised: RevisedGraph) {
+        if self.depth == 0 {
+            *self.run.revised.lock().unwrap_or_else(PoisonError::into_inner) = Some(revised);
+        }
     }
 
     pub(in crate::workflow) fn run(&self) -> &Run {
@@ -216,7 +229,18 @@ impl StageContext {
 
     /// Queues an event of this part. It is published once all steps before it are durable.
     pub fn emit(&self, kind: RunEventType, payload: EventPayload) {
-        self.run.event_buffer.push(self.event(kind, payload));
+        self.run.event_buffer.push(QueuedEvent::Run(self.event(kind, payload)));
+    }
+
+    /// Queues an event of a decision of this part, masked. `id` is the last part of the message's id.
+    pub(super) fn emit_decision(&self, id: &str, event: Value) {
+        let event_id = [self.run.id.as_str(), &join(&self.key, id)].join("/");
+        self.run.event_buffer.push(QueuedEvent::Decision(QueuedDecision { event_id, event }));
+    }
+
+    /// The id of the part in its outermost run, such as `<run>/<node>/recover[1]` for the key `recover[1]`.
+    pub(super) fn id_of(&self, key: &str) -> String {
+        [self.run.id.as_str(), &join(&self.key, key)].join("/")
     }
 
     /// Builds an event of this part without queueing it.

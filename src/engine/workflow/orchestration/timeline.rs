@@ -3,7 +3,7 @@
 //! The inputs of stages are not stored. The timeline replays the run over its recorded steps, without executing
 //! anything, and notes each stage as it starts and ends.
 
-use super::event::RunEvent;
+use super::event::QueuedEvent;
 use super::failure::Failure;
 use super::resolved::ResolvedDefinitions;
 use super::run::{EventSink, RunServices, RunStart, SinkError, execute};
@@ -22,6 +22,9 @@ use std::time::Duration;
 use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
 
+/// Beginning of the keys of a node's recoveries.
+const RECOVERIES: &str = "recover[";
+
 /// State of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -33,6 +36,8 @@ pub enum StageStatus {
     Completed,
     /// The stage has failed.
     Failed,
+    /// A node of a graph that was not run: no taken edge leads to it.
+    Skipped,
 }
 
 /// One attempt of a stage or branch.
@@ -76,6 +81,33 @@ impl Notes {
     /// Notes the start of a stage. Returns its index for [`Notes::end`].
     pub(super) fn start(&self, context: &StageContext, runnable: &str, attempt: u32, input: &str) -> usize {
         self.add_entry(context, runnable, attempt, input, &context.journal().recorded())
+    }
+
+    /// Notes the start of an attempt of a graph's node. Its recoveries are entries of their own.
+    pub(super) fn start_attempt(&self, context: &StageContext, runnable: &str, attempt: u32, input: &str) -> usize {
+        let recoveries = context.journal().full_key(RECOVERIES);
+        let mut steps = context.journal().recorded();
+        steps.retain(|step| !step.key.starts_with(&recoveries));
+        self.add_entry(context, runnable, attempt, input, &steps)
+    }
+
+    /// Notes a node of a graph that is not run.
+    pub(super) fn skipped(&self, context: &StageContext, runnable: &str) {
+        let place = self.add_entry(context, runnable, 0, "", &[]);
+        if let Some(entry) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(place) {
+            entry.status = StageStatus::Skipped;
+        }
+    }
+
+    /// Notes a recovery or a replan of a graph at its place. `by` is the agent that decided it, with its number.
+    pub(super) fn note(&self, context: &StageContext, by: (&str, u32), input: &str, ended: Result<String, String>) {
+        let place = self.add_entry(context, by.0, by.1, input, &context.journal().recorded());
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = entries.get_mut(place) else { return };
+        match ended {
+            Ok(output) => (entry.status, entry.output) = (StageStatus::Completed, Some(output)),
+            Err(error) => (entry.status, entry.error) = (StageStatus::Failed, Some(error)),
+        }
     }
 
     /// Notes the start of a node of a dynamic workflow. Counts only the steps of this activation, not of later ones.
@@ -147,7 +179,7 @@ struct NullSink;
 
 #[async_trait]
 impl EventSink for NullSink {
-    async fn publish(&self, _: Vec<RunEvent>) -> Result<(), SinkError> {
+    async fn publish(&self, _: Vec<QueuedEvent>) -> Result<(), SinkError> {
         Ok(())
     }
 }

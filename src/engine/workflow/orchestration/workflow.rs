@@ -100,6 +100,6 @@ pub(super) async fn stages(
         }
         Shape::Conditional { routes, default } => conditional::run(context, routes, default.as_deref(), &scope).await,
         Shape::Dynamic(dynamic) => Box::pin(dynamic::run(context, dynamic, scope.query())).await,
-        Shape::Graph(graph) => Box::pin(graph::run(context, graph, scope.query())).await,
+        Shape::Graph(graph) => Box::pin(graph::run(context, &workflow.id, graph, scope.query())).await,
     }
 }

@@ -1,5 +1,6 @@
 //! The error of a node, with its code.
 
+use super::trouble::Trouble;
 use crate::journal::JournalError;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::StageContext;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use types::run_outcome::RunFailure;
 
 /// The longest message of a node's failure in bytes.
-const MAX_MESSAGE: usize = 8 * 1024;
+pub(super) const MAX_MESSAGE: usize = 8 * 1024;
 
 /// A recorded failure of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub(in crate::workflow) enum NodeError {
     Journal(JournalError),
     /// The node itself failed.
     Failed(NodeFailure),
+    /// Nodes in the body of a LOOP need a replan of the graph.
+    Troubled(Vec<Trouble>),
 }
 
 impl NodeFailure {
@@ -58,6 +61,18 @@ impl NodeFailure {
 }
 
 impl NodeError {
+    /// The failure of a run that cannot go on after this error, at the place of the node.
+    pub(super) fn into_failure(self, context: &StageContext, attempts: u32) -> Failure {
+        match self {
+            Self::Journal(error) => Failure::Journal(error),
+            Self::Failed(failure) => failure.of_run(context, attempts),
+            Self::Troubled(troubles) => match troubles.into_iter().next() {
+                Some(trouble) => trouble.failure.of_run(context, attempts),
+                None => Failure::fatal(context, "the node needs a replan"),
+            },
+        }
+    }
+
     /// The error of a node whose part of the run failed, such as a RUNNABLE's workflow. A fatal failure there is one of
     /// the whole run.
     pub(super) fn of_part(code: &str, failure: Failure) -> Self {

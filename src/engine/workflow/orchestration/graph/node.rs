@@ -1,9 +1,14 @@
-//! Executes one node: its attempts with their pauses, its events, and the record of its failures.
+//! Executes one node: its attempts with their pauses, its recoveries, its events, and the record of its failures.
 
+use super::done::DoneNodes;
 use super::failure::{NodeError, NodeFailure};
+use super::recovery::{Failed, Recoveries, Rescue, rescue};
 use super::resolved::{ResolvedNode, plain};
+use super::round::{Changed, Round};
 use super::run::text_of;
+use super::scope::GraphRun;
 use super::task;
+use super::trouble::Trouble;
 use super::values::{NodeValues, Sight};
 use crate::action::fits;
 use crate::journal::{Done, Durability, Label, StepError};
@@ -12,60 +17,27 @@ use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage::FAILED_KEY;
 use crate::workflow::orchestration::stage_context::{EventPayload, StageContext};
 use decisions::reference::resolve::value;
-use definitions::agent::AgentRecord;
-use definitions::workflow::graph::{GraphDefinition, GraphNode};
+use definitions::workflow::graph::GraphNode;
 use serde_json::{Map, Value};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use types::agent::coordinator::CoordinatorConfig;
-use types::host_pattern::HostPattern;
-use url::Url;
-
-/// The pause between two attempts unless `retry_delay` is given.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// The graph that runs.
-pub(super) struct GraphRun<'g> {
-    pub(super) graph: &'g GraphDefinition,
-    /// How many nodes of a level run concurrently.
-    pub(super) most: usize,
-}
-
-impl GraphRun<'_> {
-    /// The agent that the graph names as its coordinator.
-    pub(super) fn coordinator(&self, here: &StageContext) -> Option<Arc<AgentRecord>> {
-        here.run().resolved.agent(self.graph.coordinator.as_deref()?).cloned()
-    }
-
-    /// True if the name stands for a secret that the node may send. The nodes of a graph without a coordinator are the
-    /// operator's own, and may use what the operator allows. A coordinator may change nodes, so its graph has the secrets of
-    /// the agent file only, each for its hosts.
-    pub(super) fn is_secret(&self, here: &StageContext, node: &GraphNode, name: &str) -> bool {
-        let allowed = match &self.graph.coordinator {
-            None => true,
-            Some(_) => self.coordinator(here).is_some_and(|agent| {
-                let url = node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
-                agent.config.coordinator.as_ref().is_some_and(|limits| covers(limits, name, url))
-            }),
-        };
-        allowed && here.services().http.secret(name).is_ok()
-    }
-}
-
-/// True if the agent file gives the secret to the host of the URL.
-fn covers(limits: &CoordinatorConfig, name: &str, url: &str) -> bool {
-    let secret = limits.secrets.iter().find(|secret| secret.name == name);
-    let host = Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
-    secret.zip(host).is_some_and(|(secret, host)| {
-        secret.hosts.iter().filter_map(|pattern| HostPattern::parse(pattern).ok()).any(|pattern| pattern.covers(&host))
-    })
-}
+use types::canonical;
 
 /// The end of a node.
 pub(super) enum NodeEnd {
-    /// Its output.
-    Output(Arc<Value>),
+    /// It is done.
+    Done {
+        output: Arc<Value>,
+        /// The node after its changes by recoveries.
+        changed: Option<Changed>,
+    },
+    /// The graph needs a replan.
+    Troubled {
+        troubles: Vec<Trouble>,
+        /// The node after its changes by recoveries.
+        changed: Option<Changed>,
+    },
 }
 
 /// One node at its place.
@@ -73,50 +45,87 @@ pub(super) struct NodeRun<'n> {
     pub(super) context: &'n StageContext,
     pub(super) scope: &'n GraphRun<'n>,
     pub(super) node: &'n GraphNode,
+    /// The node before its changes by recoveries.
+    pub(super) original: &'n GraphNode,
+    /// The changed node as in the plan; `None` before a change.
+    pub(super) fields: Option<&'n Map<String, Value>>,
+    /// True for a node of the graph itself, false for one in a LOOP and for one in the place of another.
+    pub(super) is_top: bool,
+    /// The digest of the first request that the node made in an earlier revision.
+    pub(super) first_request: Option<&'n str>,
     pub(super) sight: Sight,
     /// The nodes from which taken edges lead here.
     pub(super) before: &'n [&'n str],
+    pub(super) done: Arc<DoneNodes>,
 }
 
-/// Executes a node whose turn has come. `context` is the node's own.
-pub(super) async fn run(
-    context: &StageContext,
-    scope: &GraphRun<'_>,
-    node: &GraphNode,
-    sight: Sight,
-    before: &[&str],
-) -> Result<NodeEnd, Failure> {
+/// Executes a node whose turn has come. The context of `node` is its own.
+pub(super) async fn run(node: NodeRun<'_>) -> Result<NodeEnd, Failure> {
+    let context = node.context;
     context.run().event_buffer.wait_for_room().await;
     context.emit(RunEventType::StageStarted, EventPayload::default());
-    let node = NodeRun { context, scope, node, sight, before };
-    let mut attempts = Attempts { count: 0, last: None };
-    match node.until_done(&mut attempts).await {
-        Ok(output) => {
-            let text = text_of(&output);
-            let kind = node.node.kind().as_str();
-            let data =
-                [("output", Value::from(&*text)), ("node_type", kind.into()), ("attempts", attempts.count.into())];
-            context.emit(RunEventType::StageCompleted, EventPayload::data(data));
-            Ok(NodeEnd::Output(Arc::new(output)))
+    let (mut attempts, mut recoveries) = (Attempts::default(), Recoveries::default());
+    let (mut round, mut changed, mut again) = (Round::of(node.node), None::<Changed>, None::<NodeFailure>);
+    loop {
+        let current = node.changed(changed.as_ref());
+        let tried = match again.take() {
+            Some(failure) => Err(failure.into()),
+            None => current.until_done(&mut attempts, round).await,
+        };
+        let failure = match tried {
+            Ok(output) => {
+                current.completed(&output, attempts, false);
+                return Ok(NodeEnd::Done { output: Arc::new(output), changed });
+            }
+            Err(NodeError::Failed(failure)) => failure,
+            Err(NodeError::Troubled(troubles)) => return Ok(NodeEnd::Troubled { troubles, changed }),
+            Err(NodeError::Journal(error)) => return Err(Failure::Journal(error)),
+        };
+        let failed = Failed { run: &current, failure, attempts: attempts.count };
+        match Box::pin(rescue(&mut recoveries, &failed)).await? {
+            Rescue::Again(next, change) => {
+                round = next;
+                changed = change.or(changed);
+            }
+            Rescue::Skip(output) => {
+                current.completed(&output, attempts, true);
+                return Ok(NodeEnd::Done { output, changed });
+            }
+            Rescue::FailedAgain(failure) => again = Some(failure),
+            Rescue::Replan(trouble) => return Ok(NodeEnd::Troubled { troubles: vec![trouble], changed }),
         }
-        Err(NodeError::Journal(error)) => Err(Failure::Journal(error)),
-        Err(NodeError::Failed(failure)) => Err(failure.of_run(context, attempts.count)),
     }
 }
 
 /// The attempts of a node so far.
-struct Attempts {
-    count: u32,
-    last: Option<NodeFailure>,
+#[derive(Clone, Copy, Default)]
+pub(super) struct Attempts {
+    pub(super) count: u32,
 }
 
 impl NodeRun<'_> {
-    /// Tries until the node is done, or until its attempts are used up.
-    async fn until_done(&self, attempts: &mut Attempts) -> Result<Value, NodeError> {
-        let retry = self.node.spec.retry_config.as_ref();
-        let retries = retry.and_then(|retry| retry.max_retries).unwrap_or(0).clamp(0, 100);
-        let most = 1 + u32::try_from(retries).unwrap_or(0);
-        let pause = retry.and_then(|retry| Duration::try_from_secs_f64(retry.retry_delay?).ok()).unwrap_or(RETRY_DELAY);
+    /// The same node with its changes by recoveries.
+    fn changed<'c>(&'c self, changed: Option<&'c Changed>) -> NodeRun<'c> {
+        let node = changed.map_or(self.node, |changed| &changed.node);
+        let fields = changed.map(|changed| &changed.fields).or(self.fields);
+        let (sight, done) = (self.sight.clone(), Arc::clone(&self.done));
+        NodeRun { node, fields, sight, done, ..*self }
+    }
+
+    /// Queues the event of the node's end.
+    fn completed(&self, output: &Value, attempts: Attempts, is_skipped: bool) {
+        let (text, kind) = (text_of(output), self.node.kind().as_str());
+        let data = [("output", Value::from(&*text)), ("node_type", kind.into()), ("attempts", attempts.count.into())];
+        let mut payload = EventPayload::data(data);
+        if let Some(data) = payload.data.as_mut().filter(|_| is_skipped) {
+            data.insert("skipped".into(), true.into());
+        }
+        self.context.emit(RunEventType::StageCompleted, payload);
+    }
+
+    /// Tries until the node is done, or until the attempts of the round are used up.
+    pub(super) async fn until_done(&self, attempts: &mut Attempts, round: Round) -> Result<Value, NodeError> {
+        let most = attempts.count.saturating_add(round.most);
         loop {
             attempts.count += 1;
             let failure = match self.attempt_and_note(attempts.count).await {
@@ -126,8 +135,7 @@ impl NodeRun<'_> {
             if !failure.transient || failure.fatal || attempts.count >= most {
                 return Err(failure.into());
             }
-            attempts.last = Some(failure);
-            self.pause(attempts.count, pause).await;
+            self.pause(attempts.count, round.pause).await;
         }
     }
 
@@ -145,20 +153,28 @@ impl NodeRun<'_> {
         clock.sleep(rest).await;
     }
 
+    /// `node`, this one or a form of it, with its references replaced.
+    pub(super) fn resolve(&self, node: &GraphNode) -> Result<ResolvedNode, NodeFailure> {
+        ResolvedNode::new(&node.spec, &self.sight, &|name| self.scope.is_secret(self.context, node, name))
+    }
+
     /// Executes one attempt, and notes it if the run is replayed for a timeline.
     async fn attempt_and_note(&self, attempt: u32) -> Result<Value, NodeError> {
         let here = self.context.attempt(attempt);
-        let resolved =
-            ResolvedNode::new(&self.node.spec, &self.sight, &|name| self.scope.is_secret(&here, self.node, name));
+        let resolved = self.resolve(self.node);
         let Some(notes) = self.context.run().notes.as_ref() else {
             return self.attempt(&here, resolved).await;
         };
         let input = resolved.as_ref().map(|resolved| resolved.recorded().to_string()).unwrap_or_default();
-        let place = notes.start(&here, self.node.runnable(), attempt, &input);
+        let place = notes.start_attempt(&here, self.node.runnable(), attempt, &input);
         let ended = self.attempt(&here, resolved).await;
         match &ended {
             Ok(output) => notes.end(place, Ok(&text_of(output))),
             Err(NodeError::Failed(failure)) => notes.end(place, Err(&failure.of_run(&here, attempt))),
+            Err(NodeError::Troubled(troubles)) => {
+                let failures = troubles.iter().map(|trouble| trouble.failure.of_run(&here, trouble.attempts));
+                failures.take(1).for_each(|failure| notes.end(place, Err(&failure)));
+            }
             Err(NodeError::Journal(_)) => {}
         }
         ended
@@ -211,20 +227,43 @@ impl NodeRun<'_> {
         Ok(Value::Object(fields.collect::<Result<Map<_, _>, NodeFailure>>()?))
     }
 
-    /// The idempotency key of a step, which is the same in all attempts.
-    pub(super) fn idempotency_key(&self, key: &str) -> String {
-        self.context.journal().idempotency_key(key)
+    /// The idempotency key of the node's request. All attempts with the same request have the same key, and a request that
+    /// a recovery or a replan has changed has one of its own.
+    pub(super) fn idempotency_key(&self, key: &str, resolved: &ResolvedNode) -> String {
+        // The same request has the same key in all revisions.
+        let place = if self.is_top { self.scope.home.stage(self.node.id()) } else { self.context.clone() };
+        let (first, digest) = (place.journal().idempotency_key(key), digest(resolved));
+        let is_first = match self.first_request {
+            Some(first) => first == digest,
+            None => self.fields.is_none() || self.original_request().is_some_and(|original| original == digest),
+        };
+        if is_first { first } else { format!("{first}/{digest:.16}") }
+    }
+
+    /// The digest of the node's request before its changes.
+    pub(super) fn original_request(&self) -> Option<String> {
+        self.resolve(self.original).ok().map(|resolved| digest(&resolved))
     }
 
     /// The outputs of the nodes from which taken edges lead here, by node; that of a single one as it is.
     pub(super) fn reaching(&self) -> Value {
-        let output = |id: &str| self.sight.outputs.get(id).map_or(Value::Null, |output| output.as_ref().clone());
-        match self.before {
-            [] => Value::Null,
-            [only] => output(only),
-            several => several.iter().map(|id| ((*id).to_owned(), output(id))).collect(),
-        }
+        reaching(&self.sight, self.before)
     }
+}
+
+/// The outputs of these nodes, by node; that of a single one as it is.
+pub(super) fn reaching(sight: &Sight, before: &[&str]) -> Value {
+    let output = |id: &str| sight.outputs.get(id).map_or(Value::Null, |output| output.as_ref().clone());
+    match before {
+        [] => Value::Null,
+        [only] => output(only),
+        several => several.iter().map(|id| ((*id).to_owned(), output(id))).collect(),
+    }
+}
+
+/// The digest of a request.
+fn digest(resolved: &ResolvedNode) -> String {
+    canonical::hash(&resolved.recorded())
 }
 
 /// Records the failure of an attempt, or returns the recorded one.

@@ -1,22 +1,28 @@
 //! One run of a graph: its inputs, its nodes and its output.
 
-use super::node::GraphRun;
+use super::replan::Replan;
 use super::resolved::plain;
-use super::schedule::{self, Ended};
+use super::reuse::Carried;
+use super::revised::RevisedGraph;
+use super::schedule::{self, Ended, LevelEnd, LevelRun};
+use super::scope::{GraphRun, RecoveryCount};
 use super::values::{NodeValues, RunValues, Sight};
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::workflow::WorkflowOutput;
 use decisions::node_type::NodeType;
 use decisions::reference::resolve::value;
+use decisions::revision;
 use definitions::workflow::graph::inputs::inputs_in;
 use definitions::workflow::graph::{GraphDefinition, GraphNode};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Executes a graph. `query` is its input text.
 pub(in crate::workflow::orchestration) async fn run(
     context: &StageContext,
+    workflow_id: &str,
     graph: &GraphDefinition,
     query: &str,
 ) -> Result<WorkflowOutput, Failure> {
@@ -26,10 +32,27 @@ pub(in crate::workflow::orchestration) async fn run(
     let values = RunValues { query: query.into(), inputs: Value::Object(inputs), env: env.collect() };
     let sight = Sight::root(values);
     let most = graph.max_concurrency.unwrap_or(context.run().max_parallel).max(1);
-    let scope = GraphRun { graph, most };
-    let ended = schedule::run(context, &scope, &graph.level, sight).await?;
-    let output = output(context, graph, &ended)?;
-    Ok(text_of(&output).into())
+    let (recoveries, mut carried, mut revision) = (RecoveryCount::default(), Carried::default(), 0);
+    let mut graph = Cow::Borrowed(graph);
+    loop {
+        let scope = GraphRun { workflow_id, graph: &graph, most, home: context, revision, recoveries: &recoveries };
+        let (level, done) = (&graph.level, Arc::default());
+        let level = LevelRun { context, scope: &scope, level, sight: sight.clone(), carried: Some(&carried), done };
+        let quiet = match schedule::run(level).await? {
+            LevelEnd::Ended(ended) => return Ok(text_of(&output(context, &graph, &ended)?).into()),
+            LevelEnd::Quiet(quiet) => quiet,
+        };
+        let plan = with_changes(&graph.plan, &quiet.changed);
+        let replan = Replan { context, scope: &scope, plan, troubles: quiet.troubles, sight: &quiet.sight };
+        let revised = Box::pin(replan.revise(&mut revision)).await?;
+        context.note_revision(RevisedGraph { number: revision, plan: revised.plan.clone() });
+        (graph, carried) = (Cow::Owned(revised), quiet.carried);
+    }
+}
+
+/// The plan with the nodes that recoveries have changed.
+fn with_changes(plan: &Map<String, Value>, changed: &[(String, Map<String, Value>)]) -> Map<String, Value> {
+    changed.iter().fold(plan.clone(), |plan, (id, node)| revision::with_node(&plan, id, node.clone()).unwrap_or(plan))
 }
 
 /// The output of the run: `global_config.output`, else that of the END node, else those of the last nodes that ran.

@@ -27,7 +27,7 @@ pub(super) async fn perform(
     let caller = &here.services().http;
     let request = request(resolved, &|name| caller.secret(name).ok())?;
     let (recorded, journal) = (resolved.recorded(), here.journal());
-    let key = run.idempotency_key(RUN_KEY);
+    let key = run.idempotency_key(RUN_KEY, resolved);
     let label = Label { kind: "node", target: run.node.kind().as_str() };
     let step = journal.step(RUN_KEY, label, Durability::OnReturn, &recorded, |_| async move {
         let response = caller.send(request, &key).await?;

@@ -1,12 +1,12 @@
 //! LOOP nodes: the body repeatedly, while a condition holds or once for each item.
 
 use crate::workflow::orchestration::event::RunEventType;
-use crate::workflow::orchestration::failure::Failure;
+use crate::workflow::orchestration::graph::done::DoneNodes;
 use crate::workflow::orchestration::graph::failure::{NodeError, NodeFailure};
 use crate::workflow::orchestration::graph::node::NodeRun;
 use crate::workflow::orchestration::graph::resolved::ResolvedNode;
 use crate::workflow::orchestration::graph::run::of_sinks;
-use crate::workflow::orchestration::graph::schedule;
+use crate::workflow::orchestration::graph::schedule::{self, LevelEnd, LevelRun};
 use crate::workflow::orchestration::graph::values::{Iteration, NodeValues, Sight};
 use crate::workflow::orchestration::stage_context::{EventPayload, StageContext};
 use decisions::reference::resolve::as_text;
@@ -62,7 +62,7 @@ pub(super) async fn perform(
         Some(items) if together > 1 && condition.is_none() => repeat.together(items, together).await,
         items => repeat.one_by_one(items, condition.as_ref(), resolved).await,
     };
-    let outputs = outputs.map_err(|failure| NodeError::of_part("LOOP", failure))?;
+    let outputs = outputs?;
     Ok(json!({"iterations": outputs.len(), "last": outputs.last(), "outputs": outputs}))
 }
 
@@ -86,7 +86,7 @@ impl Repeat<'_> {
         items: Option<Vec<Value>>,
         condition: Option<&GraphCondition>,
         resolved: &ResolvedNode,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, NodeError> {
         let (mut outputs, mut last) = (Vec::new(), Arc::new(Value::Object(Map::new())));
         for number in 1..=self.most {
             let item = items.as_ref().map_or(Value::Null, |items| items[number - 1].clone());
@@ -102,7 +102,7 @@ impl Repeat<'_> {
     }
 
     /// Runs the iterations of all items, at most `most` concurrently. They see no last iteration.
-    async fn together(&self, items: Vec<Value>, most: usize) -> Result<Vec<Value>, Failure> {
+    async fn together(&self, items: Vec<Value>, most: usize) -> Result<Vec<Value>, NodeError> {
         let nothing = Arc::new(Value::Object(Map::new()));
         let begun: Vec<_> =
             items.into_iter().enumerate().map(|(at, item)| self.iterate(at + 1, item, Arc::clone(&nothing))).collect();
@@ -120,13 +120,18 @@ impl Repeat<'_> {
         failed.map_or(Ok(outputs), Err)
     }
 
-    async fn iterate(&self, number: usize, item: Value, last: Arc<Value>) -> Result<Iterated, Failure> {
+    async fn iterate(&self, number: usize, item: Value, last: Arc<Value>) -> Result<Iterated, NodeError> {
         let nth = u32::try_from(number).unwrap_or(u32::MAX);
         let here = self.here.iterated(self.run.node.id(), nth);
         here.emit(RunEventType::LoopIteration, EventPayload::data([("max_iterations", self.most.into())]));
         let iteration = Iteration { item: Arc::new(item), number: number.into(), last };
         let sight = self.run.sight.enter(iteration);
-        let ended = schedule::run(&here, self.run.scope, self.body, sight).await?;
+        let done = Arc::new(DoneNodes::within(Some(Arc::clone(&self.run.done))));
+        let level = LevelRun { context: &here, scope: self.run.scope, level: self.body, sight, carried: None, done };
+        let ended = match schedule::run(level).await.map_err(|failure| NodeError::of_part("LOOP", failure))? {
+            LevelEnd::Ended(ended) => ended,
+            LevelEnd::Quiet(quiet) => return Err(NodeError::Troubled(quiet.troubles)),
+        };
         Ok(Iterated { output: of_sinks(&self.body.nodes, &ended), sight: ended.sight })
     }
 }
