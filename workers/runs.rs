@@ -272,6 +272,7 @@ fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {
             StageStatus::Running => run.status.as_str(),
             StageStatus::Completed => "completed",
             StageStatus::Failed => "failed",
+            StageStatus::Skipped => "skipped",
         };
         rows.add_row([
             format!("{}{tries}", stage.path),
