@@ -33,7 +33,7 @@ use storage::queue::{
     Result, Storage, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use streams::Names;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use types::event::OutEvent;
@@ -60,6 +60,8 @@ pub struct NatsQueue {
     cached: Arc<RwLock<Option<PullConsumer>>>,
     /// When publishing events failed last.
     emit_failed: Arc<Mutex<Option<Instant>>>,
+    /// One permit for each event that waits for its acknowledgement.
+    events_in_flight: Arc<Semaphore>,
 }
 
 impl NatsQueue {
@@ -89,7 +91,19 @@ impl NatsQueue {
         let (created, delivered, cached, emit_failed) =
             (Arc::default(), Arc::default(), Arc::default(), Arc::default());
         let (message_limits, settings) = (MessageLimits::new(settings), settings.clone());
-        let queue = Self { client, context, names, settings, created, delivered, message_limits, cached, emit_failed };
+        let events_in_flight = Arc::new(Semaphore::new(out::EVENTS_IN_FLIGHT));
+        let queue = Self {
+            client,
+            context,
+            names,
+            settings,
+            created,
+            delivered,
+            message_limits,
+            cached,
+            emit_failed,
+            events_in_flight,
+        };
         queue.ensure_streams().await?;
         info!("connected to NATS at {}", masked_address(&queue.settings.nats.url));
         Ok(queue)

@@ -21,16 +21,24 @@ use types::event::{EventType, OutEvent};
 /// longer than a failed job waits for its retry.
 const CAUTION_AFTER_FAILURE: Duration = Duration::from_secs(30);
 
+/// How many events of all callers wait for their acknowledgements. The NATS client itself lets 5,000 publications wait, and
+/// gives each a permit when it is sent. Callers that held some permits each while they waited for more would wait for one
+/// another, so a caller reserves those of a whole group here first.
+pub(super) const EVENTS_IN_FLIGHT: usize = 4_096;
+
+/// The most events that a caller sends before it awaits their acknowledgements.
+const GROUP: usize = 512;
+
 /// The header with the original size of a dead letter's payload that was cut.
 const PAYLOAD_BYTES: &str = "Tw-Payload-Bytes";
 
 impl NatsQueue {
-    /// Publishes events in order and awaits their acknowledgements. Usually all are sent before the first
+    /// Publishes events in order and awaits their acknowledgements. Usually a whole group is sent before its first
     /// acknowledgement. For [`CAUTION_AFTER_FAILURE`] after a failure, each event waits for the acknowledgement of the
     /// previous one: when an event is lost, no later event may be stored before its repeat.
     pub(super) async fn emit_events(&self, events: &[OutEvent]) -> queue::Result<()> {
         let shaken = self.failed_at().is_some_and(|at| at.elapsed() < CAUTION_AFTER_FAILURE);
-        let published = if shaken { self.emit_singly(events).await } else { self.emit_together(events).await };
+        let published = if shaken { self.emit_singly(events).await } else { self.emit_in_groups(events).await };
         if matches!(published, Err(QueueError::Unavailable(_))) {
             *self.failed_at() = Some(Instant::now());
         }
@@ -45,6 +53,15 @@ impl NatsQueue {
         for event in events {
             let headers = headers(event.msg_id.as_deref());
             self.put(self.subject_of(event), headers, event.payload.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn emit_in_groups(&self, events: &[OutEvent]) -> queue::Result<()> {
+        for group in events.chunks(GROUP) {
+            let permits = u32::try_from(group.len()).unwrap_or(u32::MAX);
+            let _permits = self.events_in_flight.acquire_many(permits).await.map_err(QueueError::unavailable)?;
+            self.emit_together(group).await?;
         }
         Ok(())
     }

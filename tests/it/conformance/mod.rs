@@ -122,6 +122,7 @@ macro_rules! queue_suite {
             a_full_lane_refuses_while_others_go_on
             concurrent_publishers_get_distinct_rising_sequences
             events_come_in_order_and_repeats_are_dropped
+            many_callers_publish_many_events_concurrently
             a_reader_begins_where_it_asks_to
             a_reader_misses_and_repeats_nothing_while_events_are_emitted
             sessions_do_not_see_each_other_s_events

@@ -302,6 +302,19 @@ pub async fn a_reader_begins_where_it_asks_to(queue: Jobs) {
     }
 }
 
+/// A worker's turns publish so: each sends all its events before it awaits their acknowledgements.
+pub async fn many_callers_publish_many_events_concurrently(queue: Jobs) {
+    const CALLERS: usize = 100;
+    const EVENTS: usize = 150;
+    let publish = |caller: usize| queue.emit((0..EVENTS).map(|n| event(&format!("s{caller}"), n)).collect());
+    let published = tokio::time::timeout(DEADLINE, join_all((0..CALLERS).map(publish))).await;
+    let published = published.expect("callers wait for one another");
+    assert!(published.iter().all(Result::is_ok), "{:?}", published.iter().find(|one| one.is_err()));
+    let mut last = queue.events("s99", From::After(0)).await.unwrap();
+    let wanted: Vec<String> = (0..EVENTS).map(|n| format!("s99 第{n}")).collect();
+    assert_eq!(texts(&read(&mut last, EVENTS).await), wanted);
+}
+
 pub async fn a_reader_misses_and_repeats_nothing_while_events_are_emitted(queue: Jobs) {
     const COUNT: usize = 500;
     let emit = async {
