@@ -5,7 +5,8 @@ use crate::table::{print, print_json, printable};
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
-use commands::doctor::{self, Finding, Level};
+use commands::doctor::{self, Finding, Level, Tools};
+use connectors::Connectors;
 use engine::workflow::Flows;
 use sandbox::Sandbox;
 use serde_json::json;
@@ -22,7 +23,8 @@ Examples:
 Without --initiate it changes nothing. On a cluster it checks that NATS and MongoDB are reachable, their versions, \
 streams, consumer, indexes, replicas, journal and sync, the difference of the clocks, that workers pull and that a \
 scheduler leads. Everywhere it checks for invalid agents and prompts, stuck lanes, overdue timers, dead letters, and \
-an unreachable trace collector, and that the sandbox runs a script and stops an attack.
+an unreachable trace collector, that the sandbox runs a script and stops an attack, and that each connector reaches its \
+database, which refuses writes if it is read-only.
 Exit status: 0 no problems (advice is allowed), 1 a problem, 2 wrong usage.";
 
 #[derive(Debug, Args)]
@@ -73,9 +75,11 @@ impl Doctor {
     async fn findings(&self, loaded: &LoadedSettings) -> anyhow::Result<Vec<Finding>> {
         let settings = &loaded.settings;
         let sandbox = Sandbox::new(&settings.python, None, &loaded.env, Tasks::new());
+        let connectors = Connectors::new(&settings.connectors, &loaded.env, &Tasks::new());
         if is_cluster(loaded) {
             let monitor = self.nats_monitor.as_deref();
-            return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), &sandbox, monitor)).await);
+            let tools = Tools { sandbox: &sandbox, connectors: &connectors };
+            return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), tools, monitor)).await);
         }
         if let Some(client) = running_dev(settings).await? {
             let mut findings = vec![Finding::ok(client.base(), "the dev server responds")];
@@ -88,6 +92,7 @@ impl Doctor {
         findings.extend(doctor::files(settings));
         findings.extend(doctor::telemetry(settings).await);
         findings.extend(doctor::python(&settings.python, &sandbox).await);
+        findings.extend(doctor::connectors(&connectors).await);
         Ok(findings)
     }
 }

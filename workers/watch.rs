@@ -26,8 +26,8 @@ pub type Watched = Vec<(PathBuf, Arc<AgentConfig>)>;
 /// registers the workflows of `workflows_dir`. Logs invalid files with their errors; they do not stop the others.
 pub async fn apply(settings: &Settings, store: &dyn Store) -> Watched {
     let watched = apply_agents(settings, store).await;
-    let (flows, models) = (Flows::builtin().ids(), settings.models.keys().cloned().collect());
-    run::register_folder(settings, store, flows, models, run::Registered::IsReplaced).await;
+    let (flows, known) = (Flows::builtin().ids(), KnownNames::new(settings, Vec::new()));
+    run::register_folder(settings, store, flows, &known, run::Registered::IsReplaced).await;
     watched
 }
 

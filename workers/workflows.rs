@@ -246,7 +246,7 @@ fn known_here(files: &[read::LoadedWorkflow], settings: &Settings) -> RunnableRe
     let others = if settings.workflows_dir.is_dir() { read::read_paths(&default) } else { Vec::new() };
     RunnableRegistry::new(Flows::builtin().ids())
         .with_builtin()
-        .with_models(settings.models.keys().cloned())
+        .with_names(&known_names::local_names(settings))
         .with_agents(&agents)
         .with_needs(&agents, &known_names::local_names(settings))
         .with_workflows(good(&others))
@@ -282,10 +282,9 @@ async fn apply(
     let workers = &names.workers;
     let known = match workers.is_empty() {
         true => known_here(&files, &loaded.settings),
-        false => RunnableRegistry::new(workers.flows())
-            .with_builtin()
-            .with_models(workers.models())
-            .with_workflows(good(&files)),
+        false => {
+            RunnableRegistry::new(workers.flows()).with_builtin().with_names(&names.known).with_workflows(good(&files))
+        }
     };
     let known = with_stored(client, known, &names).await?;
     let mut report = Report::new(WORKFLOW, json);

@@ -63,6 +63,7 @@ use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
 use base::tasks::{OnPanic, Tasks};
 use commands::error::CommandError;
+use connectors::Connectors;
 use definitions::agent::AgentRecord;
 use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
@@ -141,6 +142,7 @@ pub struct Engine {
     asked: Arc<OnceLock<Models>>,
     knowledge: Library,
     sandbox: Arc<Sandbox>,
+    connectors: Arc<Connectors>,
     /// Ids of the workflows that this engine has registered.
     registered: Mutex<BTreeSet<String>>,
     presence: Arc<Presence>,
@@ -186,6 +188,7 @@ impl Engine {
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
         let sandbox = Arc::new(Sandbox::new(&settings.python, python_runner, &env, roles.clone()));
+        let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &roles));
         Self {
             queue,
             store,
@@ -198,6 +201,7 @@ impl Engine {
             asked,
             knowledge,
             sandbox,
+            connectors,
             registered,
             presence,
             patience,
@@ -319,6 +323,7 @@ impl Engine {
             .with_flows(self.flows.clone())
             .with_knowledge(self.knowledge.clone())
             .with_sandbox(Arc::clone(&self.sandbox))
+            .with_connectors(Arc::clone(&self.connectors))
             .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
     }
 

@@ -73,6 +73,7 @@ impl Engine {
             functions: self.tools.ids(),
             secrets: settings.secrets.allow.clone(),
             allow_private: settings.http.allow_private.clone(),
+            connectors: settings.connectors.keys().cloned().collect(),
             started_at: Some(clock::now()),
         }
     }

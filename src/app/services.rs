@@ -48,6 +48,7 @@ impl Engine {
             keep_turns: self.settings.retention.turns.0,
             decisions: DecisionLimits::new(&self.settings, self.known().models()).into(),
             sandbox: Arc::clone(&self.sandbox),
+            connectors: Arc::clone(&self.connectors),
             clock: self.clock.clone(),
         })
     }

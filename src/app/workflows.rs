@@ -23,7 +23,7 @@ impl Engine {
     /// Checks workflows, which may refer to each other, and stores them.
     pub(super) async fn register_all(&self, workflows: Vec<WorkflowRecord>) -> Result<Vec<Applied>, EngineError> {
         let known = run::runnables(self.store.as_ref(), self.flows.ids()).await?;
-        let known = known.with_models(self.known().models().iter().cloned());
+        let known = known.with_names(&self.known());
         let known = known.with_workflows(workflows.iter().map(|record| Arc::clone(&record.workflow)));
         let mut applied = Vec::new();
         for workflow in workflows {
@@ -42,9 +42,8 @@ impl Engine {
     /// Registers the valid files of `workflows_dir` whose workflows are not stored yet. Logs the others with their
     /// errors.
     pub async fn register_folder(&self) {
-        let models = self.known().models().to_vec();
-        run::register_folder(&self.settings, self.store.as_ref(), self.flows.ids(), models, run::Registered::Stays)
-            .await;
+        let (store, flows, known) = (self.store.as_ref(), self.flows.ids(), self.known());
+        run::register_folder(&self.settings, store, flows, &known, run::Registered::Stays).await;
     }
 
     /// Starts a run with its own lane. The run is durable on return; a worker of any process executes it.

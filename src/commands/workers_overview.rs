@@ -1,4 +1,4 @@
-//! The running workers, and the models, flows, functions, secrets and private hosts that all of them have.
+//! The running workers, and the models, flows, functions, secrets, private hosts and connectors that all of them have.
 //!
 //! Workers announce themselves by [`Store::announce`]. A command may run with other settings than the workers. If it
 //! validated an agent against its own settings, it could store an agent that no worker can run, or refuse one that
@@ -70,16 +70,18 @@ impl WorkersOverview {
             .with_functions(self.common(|worker| &worker.functions))
             .with_secrets(self.common(|worker| &worker.secrets))
             .with_private(self.private())
+            .with_connectors(self.common(|worker| &worker.connectors))
     }
 
     /// Describes the differences between the workers.
     pub fn differences(&self) -> Vec<String> {
-        let lists: [(&str, ListSelector); 5] = [
+        let lists: [(&str, ListSelector); 6] = [
             ("models", |worker| &worker.models),
             ("flows", |worker| &worker.flows),
             ("functions", |worker| &worker.functions),
             ("secrets.allow", |worker| &worker.secrets),
             ("http.allow_private", |worker| &worker.allow_private),
+            ("connectors", |worker| &worker.connectors),
         ];
         let mut found = Vec::new();
         for (name, list) in lists {
@@ -101,6 +103,7 @@ impl WorkersOverview {
         let pairs = [
             ("models", settings.models.keys().cloned().collect::<BTreeSet<_>>(), self.common(|worker| &worker.models)),
             ("secrets.allow", settings.secrets.allow.iter().cloned().collect(), self.common(|worker| &worker.secrets)),
+            ("connectors", settings.connectors.keys().cloned().collect(), self.common(|worker| &worker.connectors)),
         ];
         let mut found = Vec::new();
         for (name, here, there) in pairs {

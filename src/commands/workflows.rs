@@ -118,7 +118,7 @@ pub async fn register(
     let names = crew.check_against(store, here).await?;
     let flows = if crew.is_empty() { flows } else { crew.flows() };
     let agents = store.agents().await?.good;
-    let known = run::runnables(store, flows).await?.with_models(names.models().to_vec());
+    let known = run::runnables(store, flows).await?.with_names(&names);
     let known = known.with_needs(agents.iter().map(Arc::as_ref), &names);
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());

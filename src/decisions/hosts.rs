@@ -5,7 +5,7 @@ use url::Url;
 
 /// Why a URL is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UrlProblem {
+pub enum UrlProblem {
     /// It is no http or https address.
     Unreadable,
     /// A reference stands before the path.
@@ -14,7 +14,7 @@ pub(crate) enum UrlProblem {
 
 /// The host of a URL. References may stand in its path, query and fragment only: whatever they become, scheme, user,
 /// host and port stay the same.
-pub(crate) fn host(text: &str) -> Result<String, UrlProblem> {
+pub fn host(text: &str) -> Result<String, UrlProblem> {
     let with = |value: &str| -> String {
         let texts = pieces(text).map(|piece| match piece {
             Piece::Text(text) | Piece::Unreadable(text) => text,

@@ -16,7 +16,7 @@ pub mod changes;
 pub mod correct;
 pub mod event;
 pub mod examples;
-mod hosts;
+pub mod hosts;
 pub mod judge;
 pub mod kind;
 pub mod limits;

@@ -6,7 +6,6 @@ use base::config::Settings;
 use decisions::node_type::NodeType;
 use decisions::policy::{Narrowing, Policy};
 use decisions::world::{Snapshot, SubagentFacts};
-use std::collections::BTreeSet;
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
 use types::host_pattern::HostPattern;
@@ -51,8 +50,7 @@ fn policy(settings: &Settings, models: &[String]) -> Policy {
     let models = models.iter().map(String::as_str).chain(["default", "offline"]);
     let policy = Policy {
         allowed_hosts: if limits.allowed_hosts.is_empty() { Vec::new() } else { vec![hosts(&limits.allowed_hosts)] },
-        // This version has no connectors.
-        registered_connectors: Some(BTreeSet::new()),
+        registered_connectors: Some(settings.connectors.keys().cloned().collect()),
         models: Some(models.map(str::to_owned).collect()),
         max_llm_tokens: limit(limits.max_llm_tokens),
         max_http_calls: limit(limits.max_http_calls),

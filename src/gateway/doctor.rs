@@ -21,6 +21,7 @@ pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings>
     let mut findings = doctor::files(&state.settings);
     findings.extend(doctor::telemetry(&state.settings).await);
     findings.extend(doctor::python(&state.settings.python, &state.sandbox).await);
+    findings.extend(doctor::connectors(&state.connectors).await);
     findings.extend(doctor::work(queue, store, &state.settings, &state.known).await);
     findings.extend(doctor::unapplied(store, &state.settings).await);
     Json(Findings { findings })

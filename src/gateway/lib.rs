@@ -60,6 +60,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
+use connectors::Connectors;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
@@ -96,6 +97,8 @@ pub struct GatewayState {
     knowledge: Library,
     /// Compiles the scripts of decisions.
     sandbox: Arc<Sandbox>,
+    /// The databases that the doctor examines.
+    connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
     stop: CancellationToken,
@@ -112,7 +115,9 @@ impl GatewayState {
         let limits = Limits::new(&settings);
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
-        let sandbox = Arc::new(Sandbox::new(&settings.python, None, &Environment::from_process(), Tasks::new()));
+        let env = Environment::from_process();
+        let sandbox = Arc::new(Sandbox::new(&settings.python, None, &env, Tasks::new()));
+        let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &Tasks::new()));
         Self {
             queue,
             store,
@@ -124,6 +129,7 @@ impl GatewayState {
             cors,
             knowledge,
             sandbox,
+            connectors,
             limits,
             streams,
             stop,
@@ -149,6 +155,11 @@ impl GatewayState {
     /// Shares the sandbox of this process's worker.
     pub fn with_sandbox(self, sandbox: Arc<Sandbox>) -> Self {
         Self { sandbox, ..self }
+    }
+
+    /// Shares the connectors of this process's worker.
+    pub fn with_connectors(self, connectors: Arc<Connectors>) -> Self {
+        Self { connectors, ..self }
     }
 
     /// Replaces the flows that workflows may name, for a program with its own flows.

@@ -17,6 +17,7 @@ mod coordinator;
 mod cost;
 mod crash;
 mod crew;
+mod databases;
 mod decisions;
 mod demo;
 mod dependencies;

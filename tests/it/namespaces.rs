@@ -6,7 +6,8 @@ use base::config::Settings;
 use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
-use commands::doctor::{self, Level};
+use commands::doctor::{self, Level, Tools};
+use connectors::Connectors;
 use engine::workflow::Flows;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +25,9 @@ async fn a_database_belongs_to_the_namespace_that_used_it_first() {
     for part in [format!("belongs to namespace `{}`", settings.namespace), "set mongodb.database to".into()] {
         assert!(refused.contains(&part), "{part}: {refused}");
     }
-    let findings = Box::pin(doctor::cluster(&other, &Flows::builtin(), &sandbox(&other), None)).await;
+    let (sandbox, connectors) = (sandbox(&other), Connectors::default());
+    let tools = Tools { sandbox: &sandbox, connectors: &connectors };
+    let findings = Box::pin(doctor::cluster(&other, &Flows::builtin(), tools, None)).await;
     let found = findings.iter().find(|finding| finding.place == settings.mongodb.database).unwrap();
     assert!(found.level == Level::Problem && found.what.contains("belongs to namespace"), "{found:?}");
     assert!(found.remedy.contains("mongodb.database"), "{found:?}");

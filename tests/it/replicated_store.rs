@@ -13,7 +13,8 @@ use crate::support::servers::{Server, free_port};
 use base::config::Settings;
 use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
-use commands::doctor::{self, Level};
+use commands::doctor::{self, Level, Tools};
+use connectors::Connectors;
 use engine::workflow::Flows;
 use serde_json::json;
 use std::sync::Arc;
@@ -52,7 +53,9 @@ async fn reads_go_to_the_primary_though_the_address_asks_for_a_secondary_that_la
     assert_eq!(store.turns("s", 10).await.unwrap().len(), 1);
     assert!(store.session("s").await.unwrap().unwrap().lease.is_some());
     set.applies(READER, true).await;
-    let findings = Box::pin(doctor::cluster(&reading, &Flows::builtin(), &sandbox(&reading), None)).await;
+    let (sandbox, connectors) = (sandbox(&reading), Connectors::default());
+    let tools = Tools { sandbox: &sandbox, connectors: &connectors };
+    let findings = Box::pin(doctor::cluster(&reading, &Flows::builtin(), tools, None)).await;
     let found = findings.iter().find(|finding| finding.place == "reads").unwrap();
     assert!(found.level == Level::Advice && found.what.contains("secondaryPreferred"), "{found:?}");
 }

@@ -12,6 +12,7 @@ use base::clock;
 use base::config::Settings;
 use base::tasks::Tasks;
 use definitions::agent::AgentRecord;
+use definitions::agent::validate::KnownNames;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::run::{self, Registered};
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ async fn apply_agent(store: &dyn Store) {
 
 async fn start(settings: &Settings, folder: &Path, store: &dyn Store, registered: Registered) {
     let settings = Settings { workflows_dir: folder.to_owned(), ..settings.clone() };
-    run::register_folder(&settings, store, Vec::new(), Vec::new(), registered).await;
+    run::register_folder(&settings, store, Vec::new(), &KnownNames::default(), registered).await;
 }
 
 /// Ids of the registered workflows.

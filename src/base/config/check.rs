@@ -2,7 +2,7 @@
 
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
-use super::{Backend, Environment, Model, Provider, Python, PythonRunner, Settings};
+use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -27,6 +27,9 @@ pub(super) fn check(
         check.model(name, model, env, client_only);
     }
     check.python(&settings.python);
+    for (name, connector) in &settings.connectors {
+        check.connector(name, connector, env, client_only);
+    }
     check.telemetry(settings);
     if !client_only {
         check.listeners(settings);
@@ -38,7 +41,7 @@ pub(super) fn check(
 const ENGINE_FIELDS: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
 
 /// The longest attempt of a node.
-const MAX_SCRIPT_TIME: Duration = Duration::from_secs(300);
+const MAX_NODE_TIME: Duration = Duration::from_secs(300);
 
 struct SettingsChecker<'a> {
     origins: &'a BTreeMap<String, Origin>,
@@ -86,7 +89,7 @@ impl SettingsChecker<'_> {
     }
 
     fn python(&mut self, python: &Python) {
-        if python.timeout.0 > MAX_SCRIPT_TIME {
+        if python.timeout.0 > MAX_NODE_TIME {
             let found = format!("found `{}`", duration::format(python.timeout.0));
             self.report("python.timeout", found, "at most `300s` are allowed");
         }
@@ -94,6 +97,27 @@ impl SettingsChecker<'_> {
         if python.runner == PythonRunner::Command && is_empty {
             let remedy = r#"give program and arguments, such as ["python3", "/opt/turnwheel/wasi_runner.py"]"#;
             self.report("python.command", "is empty, while `python.runner` is `command`", remedy);
+        }
+    }
+
+    fn connector(&mut self, name: &str, connector: &Connector, env: &Environment, client_only: bool) {
+        let key = |field: &str| format!("connectors.{name}.{field}");
+        if connector.timeout.0 > MAX_NODE_TIME {
+            let found = format!("found `{}`", duration::format(connector.timeout.0));
+            self.report(&key("timeout"), found, "at most `300s` are allowed");
+        }
+        let variable = connector.url_env.as_str();
+        if variable.trim().is_empty() {
+            self.report(&key("url_env"), "is missing", "write the name of the environment variable that has the URL");
+        } else if let Some(url) = env.get(variable) {
+            // The value is not quoted, because it may have a password.
+            if let Err(remedy) = connector.kind.check_url(url) {
+                let found = format!("names `{variable}`, whose value is no address of the kind `{}`", connector.kind);
+                self.report(&key("url_env"), found, remedy);
+            }
+        } else if !client_only {
+            let found = format!("names the environment variable `{variable}`, which is not set");
+            self.report(&key("url_env"), found, format!("set `{variable}` to the URL, or remove the connector"));
         }
     }
 

@@ -220,7 +220,7 @@ fn env_layers(env: &Environment, file: Option<&Dict>) -> Vec<Layer> {
     for (name, value) in env.iter() {
         if let Some(rest) = name.strip_prefix(PREFIX).filter(|rest| is_setting(rest)) {
             let mut path: Vec<String> = rest.split("__").map(str::to_lowercase).collect();
-            model_name(&mut path, file);
+            known_name(&mut path, file);
             layers.push(layer(name, &path, value));
         }
     }
@@ -241,15 +241,15 @@ fn is_setting(rest: &str) -> bool {
     !ours && !service
 }
 
-/// Restores a model's name, which a variable cannot contain as it is: `MODELS__GPT_4_1__…` means the file's
-/// `[models."GPT-4.1"]`.
-fn model_name(path: &mut [String], file: Option<&Dict>) {
+/// Restores the name of a model or connector, which a variable cannot contain as it is: `MODELS__GPT_4_1__…` means the
+/// file's `[models."GPT-4.1"]`.
+fn known_name(path: &mut [String], file: Option<&Dict>) {
     let [table, name, ..] = path else { return };
-    let Some(models) = file.and_then(|file| file.get("models")).and_then(Raw::as_dict).filter(|_| table == "models")
-    else {
+    let is_named = schema::NAMED.iter().any(|(named, ..)| table == named);
+    let Some(entries) = file.and_then(|file| file.get(table)).and_then(Raw::as_dict).filter(|_| is_named) else {
         return;
     };
-    if let Some(known) = models.keys().find(|known| known.to_lowercase().replace(['-', '.'], "_") == *name) {
+    if let Some(known) = entries.keys().find(|known| known.to_lowercase().replace(['-', '.'], "_") == *name) {
         *name = known.clone();
     }
 }
@@ -297,21 +297,20 @@ impl SettingsReader {
     fn settings(&mut self) -> Settings {
         let merged = self.merged.data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
         self.walk(&merged, &mut Vec::new());
-        self.providers(&merged);
+        self.needed(&merged);
         let settings = serde_path_to_error::deserialize(&self.values).unwrap_or_else(|error| {
             let (key, found) = (error.path().to_string(), error.inner().to_string());
             self.problems.push(Problem { key, origin: None, found, remedy: "correct it".into() });
             Settings::default()
         });
         for key in schema::KEYS {
-            match key.path.strip_prefix("models.*.") {
-                None => self.note_default(key.path.to_owned()),
-                Some(field) => {
-                    for name in settings.models.keys() {
-                        self.note_default(format!("models.{name}.{field}"));
-                    }
-                }
-            }
+            let Some((table, field)) = key.of_name() else {
+                self.note_default(key.path.to_owned());
+                continue;
+            };
+            let names: Vec<_> =
+                self.values[table].as_object().into_iter().flat_map(|table| table.keys().cloned()).collect();
+            names.into_iter().for_each(|name| self.note_default(format!("{table}.{name}.{field}")));
         }
         settings
     }
@@ -384,21 +383,18 @@ impl SettingsReader {
         self.problems.push(Problem { key: path.join("."), origin, found, remedy });
     }
 
-    /// Adds a problem for each model without a provider. A default provider would turn a typing mistake into silent
-    /// offline answers.
-    fn providers(&mut self, merged: &Dict) {
-        let Some(models) = merged.get("models").and_then(Raw::as_dict) else { return };
-        for (name, model) in models {
-            let Some(fields) = model.as_dict() else { continue };
-            if !fields.contains_key("provider") {
-                let remedy =
-                    "write `provider = \"openai\"` (any compatible server) or `provider = \"offline\"`".to_owned();
-                let key = format!("models.{name}.provider");
-                self.problems.push(Problem { key, origin: self.origin(model), found: "is missing".into(), remedy });
-            }
-            let given = self.values.pointer(&format!("/models/{}/provider", pointer(name)));
-            if given.is_none() {
-                put(&mut self.values, &["models".into(), name.clone(), "provider".into()], "offline".into());
+    /// Adds a problem for each model without a provider and each connector without a kind.
+    fn needed(&mut self, merged: &Dict) {
+        for (table, field, remedy, stand_in) in schema::NAMED {
+            for (name, entry) in merged.get(table).and_then(Raw::as_dict).into_iter().flatten() {
+                let Some(fields) = entry.as_dict() else { continue };
+                if !fields.contains_key(field) {
+                    let (key, origin) = (format!("{table}.{name}.{field}"), self.origin(entry));
+                    self.problems.push(Problem { key, origin, found: "is missing".into(), remedy: remedy.into() });
+                }
+                if self.values.pointer(&format!("/{table}/{}/{field}", pointer(name))).is_none() {
+                    put(&mut self.values, &[table.into(), name.clone(), field.into()], stand_in.into());
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::{Backend, Provider};
+use crate::config::{Backend, Provider, SecretValues};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -223,7 +223,8 @@ fn variables_that_are_no_settings_are_left_alone() {
 #[test]
 fn every_line_of_the_example_loads() {
     let example = include_str!("../../../turnwheel.example.toml");
-    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t")];
+    let database = ("DATABASE_URL", "postgres://u:p@h/d");
+    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database];
     // Some settings are valid only together with another one.
     let pairs = [("user", "password_env"), ("cert", "key")];
     let partner = |key: &str| {
@@ -250,8 +251,8 @@ fn every_line_of_the_example_loads() {
             model.clear();
             continue;
         }
-        // Each optional field of a model needs the required ones.
-        if table.starts_with("[models.") {
+        // Each optional field of a model or connector needs the required ones.
+        if table.starts_with("[models.") || table.starts_with("[connectors.") {
             if line.starts_with("max_completion_tokens") {
                 // Excludes `max_tokens`.
                 model = model
@@ -263,7 +264,7 @@ fn every_line_of_the_example_loads() {
             model.push_str(&format!("{line}\n"));
         }
         let body = if model.is_empty() { line } else { &model };
-        let complete = model.is_empty() || model.contains("model = ");
+        let complete = model.is_empty() || model.contains("model = ") || model.contains("url_env = ");
         let key = line.split('=').next().unwrap_or_default().trim();
         let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
         let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
@@ -276,6 +277,33 @@ fn every_line_of_the_example_loads() {
     }
     let all: BTreeSet<String> = schema::KEYS.iter().map(|key| key.path.to_owned()).collect();
     assert_eq!(seen, all);
+}
+
+#[test]
+fn connectors_are_checked_and_their_urls_stay_hidden() {
+    let toml = "[connectors.Sales-DB]\nkind = \"sqlite\"\nurl_env = \"SALES\"\n";
+    let env = [("SALES", "sqlite:///data/sales.db"), ("TURNWHEEL_CONNECTORS__SALES_DB__MAX_ROWS", "5")];
+    let loaded = load(toml, &env, &[("connectors.Sales-DB.timeout", "5s")]).unwrap();
+    let connector = &loaded.settings.connectors["Sales-DB"];
+    assert_eq!((connector.read_only, connector.max_rows, connector.timeout.0.as_secs()), (true, 5, 5));
+    assert_eq!(loaded.origins["connectors.Sales-DB.read_only"], Origin::Default);
+    let bad = "[connectors.a]\nurl_env = \"A\"\n[connectors.b]\nkind = \"postgres\"\ntimeout = \"301s\"\n\
+               [connectors.c]\nkind = \"postgres\"\nurl_env = \"C\"\n[connectors.d]\nkind = \"mysql\"\nurl_env = \"D\"\nuser = \"x\"";
+    let text = refusal(bad, &[("A", "sqlite:///a"), ("C", "mysql://u:hidden@h/d")], &[]);
+    for part in [
+        "`connectors.a.kind`",
+        "`connectors.b.url_env`",
+        "`connectors.b.timeout`",
+        "`connectors.c.url_env`",
+        "postgres://user:password@host",
+        "`connectors.d.url_env`",
+        "`connectors.d.user`",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("hidden"), "{text}");
+    let secrets = SecretValues::new(&loaded.settings, &[("SALES", "postgres://u:hid%2Fden@h/d")].into_iter().collect());
+    assert_eq!(secrets.mask("hid/den hid%2Fden postgres://u:hid%2Fden@h/d u"), "*** *** *** u");
 }
 
 #[test]

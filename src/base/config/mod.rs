@@ -4,12 +4,14 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
+//! - `model` and `connector` have the settings that exist once for each name;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
 //! - [`environment`] is a copy of the process environment, taken at the start.
 
 mod check;
+mod connector;
 pub mod environment;
 pub mod load;
 pub mod mask;
@@ -20,6 +22,7 @@ pub mod schema;
 pub mod secrets;
 pub mod show;
 
+pub use connector::{Connector, ConnectorKind};
 pub use environment::Environment;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
 pub use model::{Model, Provider};
@@ -87,6 +90,8 @@ pub struct Settings {
     pub decisions: Decisions,
     /// Scripts of PYTHON nodes.
     pub python: Python,
+    /// Databases of DATABASE nodes by name.
+    pub connectors: BTreeMap<String, Connector>,
     /// Token limits of agents whose files set none.
     pub budget: Budget,
     /// Export of traces.
@@ -418,6 +423,7 @@ impl Default for Settings {
             workflow: WorkflowLimits::default(),
             decisions: Decisions::default(),
             python: Python::default(),
+            connectors: BTreeMap::new(),
             budget: Budget::default(),
             telemetry: Telemetry::default(),
         }

@@ -40,7 +40,7 @@ pub enum Kind {
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The dotted name; `*` stands for a model's name.
+    /// The dotted name; `*` stands for the name of a model or a connector.
     pub path: &'static str,
     /// The type of the value.
     pub kind: Kind,
@@ -125,6 +125,11 @@ pub(crate) const KEYS: &[Key] = &[
     key("python.memory_mb", Kind::Whole(16, 1 << 20)),
     key("python.concurrency", Kind::Whole(0, 10_000)),
     key("python.warm", Kind::Whole(0, 1_000)),
+    key("connectors.*.kind", Kind::Choice(&["sqlite", "postgres", "mysql"])),
+    key("connectors.*.url_env", Kind::Text),
+    key("connectors.*.read_only", Kind::Truth),
+    key("connectors.*.max_rows", Kind::Whole(1, 1_000_000)),
+    key("connectors.*.timeout", Kind::Duration(1)),
     key("budget.turn", Kind::Whole(0, i64::MAX as u64)),
     key("budget.session", Kind::Whole(0, i64::MAX as u64)),
     key("budget.day", Kind::Whole(0, i64::MAX as u64)),
@@ -140,6 +145,25 @@ pub(crate) const KEYS: &[Key] = &[
 /// The key with this path.
 pub fn find(path: &[String]) -> Option<&'static Key> {
     KEYS.iter().find(|key| prefix(key, path) == Some(0))
+}
+
+/// The tables whose entries have names, with the field that each entry needs, its remedy, and the value that stands in
+/// while it is missing. A default would turn a typing mistake into silent offline answers, or into another database.
+pub(crate) const NAMED: [(&str, &str, &str, &str); 2] = [
+    (
+        "models",
+        "provider",
+        "write `provider = \"openai\"` (any compatible server) or `provider = \"offline\"`",
+        "offline",
+    ),
+    ("connectors", "kind", "write `kind = \"sqlite\"`, `\"postgres\"` or `\"mysql\"`", "sqlite"),
+];
+
+impl Key {
+    /// The table and the field of a setting of one model or connector.
+    pub(crate) fn of_name(&self) -> Option<(&'static str, &'static str)> {
+        self.path.split_once(".*.")
+    }
 }
 
 /// The names directly below `path`; empty unless it is a table of settings.
@@ -163,7 +187,7 @@ fn prefix(key: &Key, path: &[String]) -> Option<usize> {
 /// A known dotted key that resembles an unknown one.
 pub(crate) fn suggestion(path: &[String]) -> Option<String> {
     let concrete = |key: &Key| match path {
-        [first, name, ..] if first == "models" => key.path.replace('*', name),
+        [first, name, ..] if NAMED.iter().any(|(table, ..)| first == table) => key.path.replace('*', name),
         _ => key.path.replace('*', "default"),
     };
     let mut names: Vec<String> = KEYS.iter().map(concrete).collect();
@@ -321,6 +345,7 @@ mod tests {
         let model: Model = serde_json::from_value(json!({"provider": "offline"})).unwrap();
         assert_eq!(model.provider, Provider::Offline);
         settings.models.insert("*".into(), model);
+        settings.connectors.insert("*".into(), serde_json::from_value(json!({"kind": "sqlite"})).unwrap());
         let mut found = Vec::new();
         leaves(&serde_json::to_value(settings).unwrap(), "", &mut found);
         let mut table: Vec<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();

@@ -34,7 +34,8 @@ pub fn references(text: &str) -> Vec<&str> {
 pub struct SecretValues {
     allowed: BTreeSet<String>,
     values: BTreeMap<String, String>,
-    /// Values of the variables that `models.<name>.api_key_env`, `nats.password_env` and `nats.token_env` name.
+    /// Values of the variables that `models.<name>.api_key_env`, `connectors.<name>.url_env`, `nats.password_env` and
+    /// `nats.token_env` name.
     keys: BTreeMap<String, String>,
     masker: Masker,
 }
@@ -45,8 +46,8 @@ impl SecretValues {
         Self::new(settings, &Environment::from_process())
     }
 
-    /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, password and token of
-    /// NATS. The gateway's tokens and the credentials in addresses are added for masking only.
+    /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, the connectors' URLs,
+    /// password and token of NATS. The gateway's tokens and the credentials in addresses are added for masking only.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
             names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
@@ -54,11 +55,13 @@ impl SecretValues {
         let allowed: BTreeSet<String> = settings.secrets.allow.iter().cloned().collect();
         let of_models = settings.models.values().filter_map(|model| model.api_key_env.clone());
         let of_nats = [&settings.nats.password_env, &settings.nats.token_env].into_iter().flatten().cloned();
-        let named: BTreeSet<String> = of_models.chain(of_nats).collect();
+        let of_connectors = settings.connectors.values().map(|connector| connector.url_env.clone());
+        let named: BTreeSet<String> = of_models.chain(of_nats).chain(of_connectors).collect();
         let (values, keys) = (read(&allowed), read(&named));
         let addresses = settings.models.values().map(|model| &model.base_url);
-        let addresses =
-            addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(&settings.telemetry.otlp_endpoint);
+        let urls = settings.connectors.values().filter_map(|connector| keys.get(&connector.url_env));
+        let addresses = addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(urls);
+        let addresses = addresses.chain(&settings.telemetry.otlp_endpoint);
         let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
         let login = NatsAccess::from_settings(&settings.nats, env).ok().and_then(|access| access.login.secret());
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));

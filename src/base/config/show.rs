@@ -1,7 +1,7 @@
 //! The output of `turnwheel config`: every setting with its value, secrets masked, and its origin.
 
 use super::load::LoadedSettings;
-use super::schema::{KEYS, Key};
+use super::schema::{KEYS, Key, NAMED};
 use super::secrets::masked_address;
 
 use super::mask::MASK;
@@ -29,26 +29,26 @@ pub fn rows(loaded: &LoadedSettings) -> Vec<Row> {
     let secrets = SecretValues::new(&loaded.settings, &loaded.env);
     let mut rows = Vec::new();
     for key in KEYS {
-        match key.path.strip_prefix("models.*.") {
-            None => {
-                let value = values.pointer(&format!("/{}", key.path.replace('.', "/"))).cloned().unwrap_or_default();
-                rows.push(row(loaded, &secrets, key, key.path.to_owned(), &value));
-            }
-            // All fields of one model are printed together, where the first field stands in the table.
-            Some("provider") => rows.extend(models(loaded, &secrets, &values)),
-            Some(_) => {}
+        let Some((table, field)) = key.of_name() else {
+            let value = values.pointer(&format!("/{}", key.path.replace('.', "/"))).cloned().unwrap_or_default();
+            rows.push(row(loaded, &secrets, key, key.path.to_owned(), &value));
+            continue;
+        };
+        // All fields of one entry are printed together, where the first field stands in the table.
+        if NAMED.iter().any(|(of, first, ..)| (*of, *first) == (table, field)) {
+            rows.extend(entries(loaded, &secrets, &values, table));
         }
     }
     rows
 }
 
-fn models(loaded: &LoadedSettings, secrets: &SecretValues, values: &Value) -> Vec<Row> {
+fn entries(loaded: &LoadedSettings, secrets: &SecretValues, values: &Value, table: &str) -> Vec<Row> {
     let fields: Vec<(&Key, &str)> =
-        KEYS.iter().filter_map(|key| Some((key, key.path.strip_prefix("models.*.")?))).collect();
+        KEYS.iter().filter_map(|key| Some((key, key.of_name().filter(|(of, _)| *of == table)?.1))).collect();
     let mut rows = Vec::new();
-    for (name, model) in values["models"].as_object().into_iter().flatten() {
+    for (name, entry) in values[table].as_object().into_iter().flatten() {
         for (key, field) in &fields {
-            rows.push(row(loaded, secrets, key, format!("models.{name}.{field}"), &model[*field]));
+            rows.push(row(loaded, secrets, key, format!("{table}.{name}.{field}"), &entry[*field]));
         }
     }
     rows
@@ -58,7 +58,10 @@ fn row(loaded: &LoadedSettings, secrets: &SecretValues, key: &Key, name: String,
     let origin = loaded.origins.get(&name).map_or_else(|| "default".into(), ToString::to_string);
     let state = |variable: &str| format!("{variable} is {}", if secrets.is_set(variable) { "set" } else { "not set" });
     let note = match (key.path, value) {
-        ("models.*.api_key_env" | "nats.password_env" | "nats.token_env", Value::String(variable)) => state(variable),
+        (
+            "models.*.api_key_env" | "connectors.*.url_env" | "nats.password_env" | "nats.token_env",
+            Value::String(variable),
+        ) => state(variable),
         ("secrets.allow", Value::Array(names)) => {
             names.iter().filter_map(Value::as_str).map(state).collect::<Vec<_>>().join(", ")
         }

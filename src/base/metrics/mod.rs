@@ -78,6 +78,9 @@ pub struct Metrics {
     /// Scripts of PYTHON nodes that run.
     pub scripts_running: IntGauge,
     script_deaths: [IntCounter; SCRIPT_DEATHS.len()],
+    /// Statements of DATABASE nodes that run.
+    pub statements_running: IntGauge,
+    statements: IntCounterVec,
     /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
     models: model::Families,
@@ -183,6 +186,17 @@ impl Metrics {
             ),
             scripts_running: gauge(&registry, "turnwheel_scripts_running", "Scripts of PYTHON nodes that run."),
             script_deaths: SCRIPT_DEATHS.map(|kind| deaths.with_label_values(&[kind])),
+            statements_running: gauge(
+                &registry,
+                "turnwheel_statements_running",
+                "Statements of DATABASE nodes that run or wait for a connection.",
+            ),
+            statements: counters(
+                &registry,
+                "turnwheel_statements_total",
+                "Statements of DATABASE nodes, by `ok` or the code of their error.",
+                &["outcome"],
+            ),
             crowded: counter(
                 &registry,
                 "turnwheel_crowded_jobs_total",
@@ -225,6 +239,11 @@ impl Metrics {
         if let Some(place) = SCRIPT_DEATHS.iter().position(|known| *known == kind) {
             self.script_deaths[place].inc();
         }
+    }
+
+    /// Counts a statement of a DATABASE node. `outcome` must be `ok` or an error code.
+    pub fn statement(&self, outcome: &str) {
+        self.statements.with_label_values(&[outcome]).inc();
     }
 
     /// Counts a job that became a dead letter.

@@ -2,9 +2,10 @@
 //!
 //! [`fn@cluster`] checks the servers (`nats`, `replicas`, `mongo`). When these are usable, it runs [`fn@work`], which
 //! checks agents, lanes, timers and dead letters over the traits of queue and store. [`fn@files`] checks prompts and
-//! models' keys, [`unapplied`] checks agent files, [`fn@telemetry`] checks the collector of traces, and [`fn@python`] the
-//! sandbox.
+//! models' keys, [`unapplied`] checks agent files, [`fn@telemetry`] checks the collector of traces, [`fn@python`] the
+//! sandbox, and [`fn@connectors`] the databases of connectors.
 
+mod connectors;
 mod files;
 mod initiate;
 mod mongo;
@@ -14,12 +15,14 @@ mod replicas;
 mod telemetry;
 mod work;
 
+pub use self::connectors::connectors;
 pub use files::{files, unapplied};
 pub use initiate::initiate;
 pub use python::python;
 pub use telemetry::telemetry;
 pub use work::work;
 
+use ::connectors::Connectors;
 use base::config::Settings;
 use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
@@ -97,16 +100,26 @@ impl Finding {
     }
 }
 
+/// What nodes of graphs use besides models and HTTP.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools<'t> {
+    /// Runs scripts.
+    pub sandbox: &'t Sandbox,
+    /// Databases.
+    pub connectors: &'t Connectors,
+}
+
 /// Checks a cluster: first the servers, then agents, lanes, timers and dead letters. `monitor` is the address of
 /// nats-server's monitoring port; without it, the check tries the usual port of the server.
-pub async fn cluster(settings: &Settings, flows: &Flows, sandbox: &Sandbox, monitor: Option<&str>) -> Vec<Finding> {
+pub async fn cluster(settings: &Settings, flows: &Flows, tools: Tools<'_>, monitor: Option<&str>) -> Vec<Finding> {
     let known = KnownNames::new(settings, flows.ids()).with_flows(run::known_ids(settings));
     let ((mut findings, streams), (of_mongo, indexes), of_collector) =
         tokio::join!(nats::examine(settings, monitor), mongo::examine(settings), telemetry(settings));
     findings.extend(of_mongo);
     findings.extend(files(settings));
     findings.extend(of_collector);
-    findings.extend(python(&settings.python, sandbox).await);
+    findings.extend(python(&settings.python, tools.sandbox).await);
+    findings.extend(connectors(tools.connectors).await);
     // Opening queue and store would create missing streams and indexes. The doctor must not change anything.
     if streams && indexes {
         let tasks = Tasks::new();

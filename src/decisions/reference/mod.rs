@@ -5,6 +5,9 @@
 
 pub mod resolve;
 
+/// The name that stands for the idempotency key of a DATABASE node, in its statement and its `params`.
+pub const IDEMPOTENCY_KEY: &str = "idempotency_key";
+
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {

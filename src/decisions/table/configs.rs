@@ -60,12 +60,17 @@ static DATABASE: Shape = Shape {
     name: "DATABASE",
     fields: &[
         Field::required("query", Kind::Filled, "one SQL statement").with(References::Sql),
-        Field::optional("connection", Kind::Filled, "the connector"),
-        Field::optional("params", Kind::Any, "further bound parameters").with(References::Value),
+        Field::optional("connection", Kind::Filled, "the connector; unless given the only one, else `default`"),
+        Field::optional("params", Kind::Any, "the values of the placeholders in the query, if it has no references")
+            .with(References::Value),
         TIMEOUT,
         Field::optional("max_rows", Kind::Whole(1, i64::MAX), "the most rows of the result"),
     ],
-    rules: &["`connection` is a connector that the agent may use."],
+    rules: &[
+        "`connection` is a connector that the agent may use.",
+        "Each reference in `query` is one bound parameter, so it stands without quotes: `WHERE month = ${input.month}`.",
+        "`${idempotency_key}` is the same in all attempts of the node, for statements that write.",
+    ],
 };
 
 static CONDITION: Shape = Shape {

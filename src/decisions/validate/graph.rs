@@ -210,7 +210,7 @@ fn condition(
     let Some(found) = edge.get("condition").filter(|found| found.is_string()) else { return };
     let place = source.and_then(|id| seen.level.place(id));
     let sight = Sight { node: place, with_itself: true, ..*seen };
-    let place = Place { visible: &sight, mapping: None, secret_host: None };
+    let place = Place { visible: &sight, mapping: None, secret_host: None, has_key: false };
     references::value(check, path, References::Condition, found, place);
 }
 
@@ -235,7 +235,7 @@ fn global_config(check: &mut Check<'_>, path: &Path<'_>, global: &Map<String, Va
         }
     }
     if let Some(output) = global.get("output") {
-        let place = Place { visible: seen, mapping: None, secret_host: None };
+        let place = Place { visible: seen, mapping: None, secret_host: None, has_key: false };
         references::value(check, &path.field("output"), References::Value, output, place);
     }
 }

@@ -13,6 +13,7 @@ use crate::report::Group;
 use crate::table::References;
 use crate::table::configs::config;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Checks that nodes may have this type.
 pub(super) fn kind(check: &mut Check<'_>, path: &Path<'_>, kind: NodeType) {
@@ -32,7 +33,7 @@ pub(super) fn fields(
     visible: &dyn Visible,
 ) {
     let mapping = object(node, "input_mapping");
-    let place = Place { visible, mapping: None, secret_host: None };
+    let place = Place { visible, mapping: None, secret_host: None, has_key: false };
     if let Some(mapping) = mapping {
         let path = path.field("input_mapping");
         for (name, found) in mapping {
@@ -71,11 +72,18 @@ fn settings(check: &mut Check<'_>, path: &Path<'_>, kind: NodeType, found: &Map<
         }
         _ => {}
     }
+    let has_key = kind == NodeType::Database;
     for field in table.fields.iter().filter(|field| field.references != References::None) {
         let Some(found) = found.get(field.name) else { continue };
         // A secret may be sent, but not be a part of the address.
         let secret_host = host.as_deref().filter(|_| field.references != References::Url);
-        references::value(check, &path.field(field.name), field.references, found, Place { secret_host, ..place });
+        references::value(
+            check,
+            &path.field(field.name),
+            field.references,
+            found,
+            Place { secret_host, has_key, ..place },
+        );
     }
 }
 
@@ -155,8 +163,14 @@ fn python(check: &mut Check<'_>, path: &Path<'_>, config: &Map<String, Value>) {
 
 fn database(check: &mut Check<'_>, path: &Path<'_>, config: &Map<String, Value>) {
     let path = path.field("connection");
-    let Some(name) = text(config, "connection") else { return };
     let policy = check.world.policy();
+    let Some(name) = text(config, "connection") else {
+        if policy.connectors.as_ref().is_some_and(BTreeSet::is_empty) {
+            check
+                .rule(&path, || "is missing, and this agent may use no connector; use another type of node".to_owned());
+        }
+        return;
+    };
     if let Some(allowed) = policy.connectors.as_ref().filter(|allowed| !allowed.contains(name)) {
         let allowed: Vec<_> = allowed.iter().map(|name| format!("`{name}`")).collect();
         let remedy =

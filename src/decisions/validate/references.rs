@@ -3,7 +3,7 @@
 use super::check::Check;
 use crate::limits::MAX_CONDITION_BYTES;
 use crate::path::{Path, shown};
-use crate::reference::{Piece, Reference, Target, as_condition, only, pieces};
+use crate::reference::{IDEMPOTENCY_KEY, Piece, Reference, Target, as_condition, only, pieces};
 use crate::report::Group;
 use crate::table::References;
 use serde_json::{Map, Value};
@@ -26,6 +26,8 @@ pub(super) struct Place<'a> {
     pub(super) mapping: Option<&'a Map<String, Value>>,
     /// The host that receives secrets: that of an HTTP node, within `params`, `headers` and `body`.
     pub(super) secret_host: Option<&'a str>,
+    /// True in the statement and the `params` of a DATABASE node, which may name its idempotency key.
+    pub(super) has_key: bool,
 }
 
 /// Checks all texts in a value.
@@ -115,7 +117,10 @@ fn node(check: &mut Check<'_>, path: &Path<'_>, reference: Reference<'_>, id: &s
 }
 
 fn name(check: &mut Check<'_>, path: &Path<'_>, reference: Reference<'_>, name: &str, place: Place<'_>) {
-    if place.mapping.is_some_and(|mapping| mapping.contains_key(name)) || place.visible.has_name(name) {
+    if place.mapping.is_some_and(|mapping| mapping.contains_key(name))
+        || place.visible.has_name(name)
+        || place.has_key && name == IDEMPOTENCY_KEY && reference.path == name
+    {
         return;
     }
     if let Some(hosts) = check.world.policy().secrets.get(name) {

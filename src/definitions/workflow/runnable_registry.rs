@@ -6,9 +6,11 @@ use super::definition::{RoleDefinition, Shape, StageDefinition, Target, Workflow
 use super::read::WorkflowError;
 use super::reader::{self, join};
 use crate::agent::AgentRecord;
-use crate::agent::validate::{KnownNames, models};
+use crate::agent::validate::{KnownNames, models, unknown_connector};
 use crate::document::{Finding, Report};
 use base::config::nearest::question;
+use decisions::node_type::NodeType;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::model_names::ModelNames;
@@ -22,6 +24,8 @@ pub struct RunnableRegistry {
     flows: BTreeSet<String>,
     /// Names of the models in the settings; `None` if they are unknown.
     models: Option<Vec<String>>,
+    /// Names of the connectors in the settings; `None` if they are unknown.
+    connectors: Option<Vec<String>>,
     /// Task agents that cannot run, by id, with the reason.
     unfit: BTreeMap<String, String>,
 }
@@ -83,6 +87,12 @@ impl RunnableRegistry {
         Self { models: Some(models.into_iter().collect()), ..self }
     }
 
+    /// Sets the models and connectors that exist. A DATABASE node that names another connector gets a warning.
+    pub fn with_names(self, names: &KnownNames) -> Self {
+        let connectors = names.connectors().map(<[String]>::to_vec);
+        Self { connectors, ..self.with_models(names.models().iter().cloned()) }
+    }
+
     /// Checks the needs of these task agents, such as their models, against `names`. A task agent that fails the check
     /// cannot run.
     pub fn with_needs<'a>(mut self, agents: impl IntoIterator<Item = &'a AgentRecord>, names: &KnownNames) -> Self {
@@ -137,6 +147,7 @@ impl RunnableRegistry {
             );
         }
         stages(workflow).into_iter().for_each(|(path, stage)| self.check_models(&path, stage, report));
+        self.check_connectors(workflow, report);
         let mut harmless = BTreeSet::new();
         for (path, id) in references(workflow) {
             if id == workflow.id {
@@ -177,6 +188,19 @@ impl RunnableRegistry {
         if let Some(known) = &self.models {
             models(names, &path, known, report);
         }
+    }
+
+    /// Checks that the DATABASE nodes of a graph name connectors that exist.
+    fn check_connectors(&self, workflow: &Workflow, report: &mut Report) {
+        let (Shape::Graph(graph), Some(known)) = (&workflow.shape, &self.connectors) else { return };
+        graph.level.walk("", &mut |path, node| {
+            let name = node.spec.config.get("connection").and_then(Value::as_str);
+            let is_unknown = |name: &&str| node.kind() == NodeType::Database && known.iter().all(|known| known != name);
+            if let Some(name) = name.filter(is_unknown) {
+                let (problem, hint) = unknown_connector(name, known);
+                report.warn(format!("{path}.config.connection"), problem, hint);
+            }
+        });
     }
 
     /// The kind of another thing that has the id of a workflow.

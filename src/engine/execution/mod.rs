@@ -24,6 +24,7 @@ use base::clock::Clock;
 use base::config::WorkflowLimits;
 use base::error::SharedError;
 use base::http_client::bounded;
+use connectors::Connectors;
 use definitions::coordinator::DecisionLimits;
 use sandbox::Sandbox;
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub struct Services {
     pub decisions: Arc<DecisionLimits>,
     /// Runs and checks the scripts of PYTHON nodes.
     pub sandbox: Arc<Sandbox>,
+    /// The databases of DATABASE nodes.
+    pub connectors: Arc<Connectors>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

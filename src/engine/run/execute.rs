@@ -74,6 +74,7 @@ pub(super) async fn execute_workflow(
         sandbox: Arc::clone(&services.sandbox),
         prompts: Arc::clone(&services.prompts),
         decisions: Arc::clone(&services.decisions),
+        connectors: Arc::clone(&services.connectors),
     };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
     let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);

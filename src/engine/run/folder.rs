@@ -7,6 +7,7 @@
 
 use crate::execution::stored::builtin_workflows;
 use base::config::Settings;
+use definitions::agent::validate::KnownNames;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read::{self, WorkflowError};
 use definitions::workflow::runnable_registry::RunnableRegistry;
@@ -42,12 +43,13 @@ pub enum Registered {
 
 /// Registers all valid files of `workflows_dir`. Logs an error for each invalid file, and continues with the others.
 ///
-/// `flows` are the ids of the flows registered in Rust, `models` the model names that stages may use.
+/// `flows` are the ids of the flows registered in Rust, `names` have the models and connectors
+/// that stages and nodes may use.
 pub async fn register_folder(
     settings: &Settings,
     store: &dyn Store,
     flows: Vec<String>,
-    models: Vec<String>,
+    names: &KnownNames,
     registered: Registered,
 ) {
     let read = files(&settings.workflows_dir);
@@ -55,7 +57,7 @@ pub async fn register_folder(
         return;
     }
     let known = match runnables(store, flows).await {
-        Ok(known) => known.with_models(models),
+        Ok(known) => known.with_names(names),
         Err(problem) => return warn!("files of `workflows_dir` not registered: {problem}"),
     };
     for (path, workflow) in checked(read, &known) {

@@ -48,8 +48,8 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
     };
     // Nothing runs in a replay, and nothing is asked.
     let (sandbox, prompts, decisions) = (Arc::new(Sandbox::off()), Arc::clone(&PROMPTS), Arc::clone(&DECISIONS));
-    let services =
-        RunServices { models: Models::offline(), http, tools: Tools::default(), sandbox, prompts, decisions };
+    let (models, tools, connectors) = (Models::offline(), Tools::default(), Arc::default());
+    let services = RunServices { models, http, tools, sandbox, prompts, decisions, connectors };
     let journal = Journal::read_only(Arc::clone(store), &run.lane, &run.turn_id, steps);
     let params = run.params.clone().unwrap_or_default();
     let mut entries = timeline(resolved, journal, services, start_record.input, start_record.request, params).await;

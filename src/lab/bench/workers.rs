@@ -190,6 +190,7 @@ fn services(
         keep_turns: settings.retention.turns.0,
         decisions: DecisionLimits::new(settings, &[]).into(),
         sandbox: Arc::new(Sandbox::off()),
+        connectors: Arc::default(),
         clock: Clock::system(),
         store,
         models,

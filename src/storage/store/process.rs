@@ -28,6 +28,9 @@ pub struct Process {
     pub secrets: Vec<String>,
     /// The hosts in the setting `http.allow_private`.
     pub allow_private: Vec<String>,
+    /// The names of its connectors.
+    #[serde(default)]
+    pub connectors: Vec<String>,
     /// When the process started, by its own clock.
     pub started_at: Option<Timestamp>,
 }

@@ -76,6 +76,7 @@ impl Kit {
             keep_turns: Duration::from_secs(7 * 86_400),
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
             sandbox: Arc::new(Sandbox::off()),
+            connectors: Arc::default(),
             clock,
             store,
             models: self.models.clone(),

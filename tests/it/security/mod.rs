@@ -5,6 +5,7 @@ mod depth;
 mod injection;
 mod leaks;
 mod limits;
+mod nodes;
 mod python;
 mod python_command;
 mod targets;

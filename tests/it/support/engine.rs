@@ -151,6 +151,7 @@ impl Engine {
             keep_turns: self.settings.retention.turns.0,
             decisions: DecisionLimits::new(&self.settings, &[]).into(),
             sandbox: Arc::new(sandbox(&self.settings)),
+            connectors: Arc::default(),
             clock: clock::Clock::system(),
         }
     }

@@ -18,6 +18,13 @@ const NODE_TYPES: [NodeType; 8] = [
     NodeType::End,
 ];
 
+/// The problem of a name that is no connector, and its remedy.
+pub(crate) fn unknown_connector(name: &str, known: &[String]) -> (String, String) {
+    let question = question(name, known.iter().map(String::as_str));
+    let hint = format!("{question} Add [connectors.{name}] to the settings, or name another");
+    (format!("there is no connector `{name}`"), hint.trim_start().to_owned())
+}
+
 impl AgentChecker<'_> {
     pub(super) fn coordinator(&mut self) {
         let config = self.config;
@@ -44,6 +51,12 @@ impl AgentChecker<'_> {
         }
         for (at, host) in coordinator.allowed_hosts.iter().flatten().enumerate() {
             self.host(&format!("coordinator.allowed_hosts[{at}]"), host);
+        }
+        for (at, name) in coordinator.connectors.iter().flatten().enumerate() {
+            if let Some(known) = self.context.connectors.filter(|known| !known.contains(name)) {
+                let (problem, hint) = unknown_connector(name, known);
+                self.report.warn(format!("coordinator.connectors[{at}]"), problem, hint);
+            }
         }
         for (at, id) in coordinator.workflows.iter().flatten().enumerate() {
             self.id(&format!("coordinator.workflows[{at}]"), id);

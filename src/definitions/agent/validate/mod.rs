@@ -17,6 +17,7 @@ use crate::document::finding::quoted;
 use base::config::Settings;
 use base::config::nearest::question;
 use base::http_client::private::Guard;
+pub(crate) use coordinator::unknown_connector;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::action::{Action, ActionKind};
@@ -33,7 +34,7 @@ pub(crate) const BUILTINS: &[&str] = &["now"];
 /// The largest legal value of `max_iterations`.
 const MAX_ITERATIONS: u32 = 100;
 
-/// The names that an agent may refer to: models, flows, functions and secrets.
+/// The names that an agent may refer to: models, flows, functions, secrets and connectors.
 #[derive(Clone, Debug, Default)]
 pub struct KnownNames {
     flows: Vec<String>,
@@ -41,18 +42,31 @@ pub struct KnownNames {
     models: Vec<String>,
     functions: Vec<String>,
     private: Option<Guard>,
+    connectors: Option<Vec<String>>,
 }
 
 impl KnownNames {
     /// The names in `settings`, and these flows.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
-        Self { flows, secrets_allow: settings.secrets.allow.clone(), models, functions: Vec::new(), private: None }
+        let (secrets_allow, functions) = (settings.secrets.allow.clone(), Vec::new());
+        let connectors = Some(settings.connectors.keys().cloned().collect());
+        Self { flows, secrets_allow, models, functions, private: None, connectors }
     }
 
     /// The models that agents may name in addition to `default` and `offline`.
     pub fn models(&self) -> &[String] {
         &self.models
+    }
+
+    /// The connectors; `None` if they are unknown.
+    pub fn connectors(&self) -> Option<&[String]> {
+        self.connectors.as_deref()
+    }
+
+    /// Sets the connectors. Agents and workflows that name others get a warning.
+    pub fn with_connectors(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { connectors: Some(names.into_iter().collect()), ..self }
     }
 
     /// Adds models that are registered in Rust.
@@ -96,6 +110,7 @@ impl KnownNames {
             models: &self.models,
             functions: &self.functions,
             private: self.private.as_ref(),
+            connectors: self.connectors(),
         };
         let mut report = validate(&agent.config, &agent.document, context);
         if let Some(text) = &agent.source {
@@ -118,6 +133,8 @@ pub struct Context<'a> {
     pub functions: &'a [String],
     /// The private hosts that workers may call; `None` if they are unknown.
     pub private: Option<&'a Guard>,
+    /// The connectors of the settings; `None` if they are unknown.
+    pub connectors: Option<&'a [String]>,
 }
 
 /// Checks `config` against `context`. `document` is the file that it was parsed from.

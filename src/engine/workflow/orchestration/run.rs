@@ -16,6 +16,7 @@ use crate::model::Models;
 use crate::prompt::Prompts;
 use crate::workflow::asking::Asking;
 use async_trait::async_trait;
+use connectors::Connectors;
 use definitions::coordinator::DecisionLimits;
 use definitions::workflow::scope::Scope;
 use sandbox::Sandbox;
@@ -51,6 +52,8 @@ pub struct RunServices {
     pub prompts: Arc<Prompts>,
     /// The limits of the settings on a coordinator's decisions.
     pub decisions: Arc<DecisionLimits>,
+    /// The databases of DATABASE nodes.
+    pub connectors: Arc<Connectors>,
 }
 
 /// Input of [`execute`].

@@ -143,6 +143,7 @@ impl Ground {
             sandbox: Arc::new(Sandbox::off()),
             prompts: Prompts::new(None).into(),
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
+            connectors: Arc::default(),
         }
     }
 

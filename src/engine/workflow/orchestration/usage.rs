@@ -2,11 +2,14 @@
 
 use base::config::WorkflowLimits;
 use definitions::workflow::definition::LimitsConfig;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use types::duration;
 use types::run_outcome::RunUsage;
 use types::step::TokenUsage;
+use types::timestamp::Timestamp;
 
 /// Upper bounds for a run. A limit that the workflow file leaves out has the value of the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +74,52 @@ pub(in crate::workflow) struct UsageCounters {
     stages: AtomicU64,
     model_calls: AtomicU64,
     tokens: AtomicU64,
+    http: Mutex<HttpCalls>,
+}
+
+/// The HTTP calls of nodes that limits count.
+#[derive(Debug, Default)]
+struct HttpCalls {
+    made: u64,
+    /// The times of the calls in the last minute, in order.
+    recent: VecDeque<Timestamp>,
+}
+
+/// The limit that an HTTP call exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::workflow) enum HttpLimit {
+    /// So many calls in the run.
+    OfRun(u64),
+    /// So many calls in a minute.
+    OfMinute(u64),
 }
 
 impl UsageCounters {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, stages: AtomicU64::new(0), model_calls: AtomicU64::new(0), tokens: AtomicU64::new(0) }
+        let (stages, model_calls, tokens) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { limits, stages, model_calls, tokens, http: Mutex::default() }
+    }
+
+    /// Counts an HTTP call at this time. A call that exceeds a limit does not count. `None` is no limit.
+    pub(in crate::workflow) fn count_http_call(
+        &self,
+        at: Timestamp,
+        of_run: Option<u64>,
+        of_minute: Option<u64>,
+    ) -> Result<(), HttpLimit> {
+        let mut calls = self.http.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = at.minus(Duration::from_secs(60));
+        calls.recent.retain(|made| *made > begin);
+        if let Some(most) = of_run.filter(|most| calls.made >= *most) {
+            return Err(HttpLimit::OfRun(most));
+        }
+        let recent = u64::try_from(calls.recent.len()).unwrap_or(u64::MAX);
+        if let Some(most) = of_minute.filter(|most| recent >= *most) {
+            return Err(HttpLimit::OfMinute(most));
+        }
+        calls.made += 1;
+        calls.recent.push_back(at);
+        Ok(())
     }
 
     pub(in crate::workflow) fn count_stage(&self, depth: u32) -> Result<(), String> {
@@ -121,4 +165,20 @@ impl UsageCounters {
 
 fn exceeded(what: &str, most: u64, limit: &str) -> String {
     format!("{what} than allowed ({most}); raise `limits.{limit}` in the file or the setting workflow.{limit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_calls_are_counted_by_run_and_by_minute() {
+        let counters = UsageCounters::new(Limits::UNLIMITED);
+        let call = |seconds: i64| counters.count_http_call(Timestamp::from_millis(seconds * 1_000), Some(4), Some(2));
+        assert_eq!((call(0), call(10)), (Ok(()), Ok(())));
+        assert_eq!(call(59), Err(HttpLimit::OfMinute(2)));
+        assert_eq!((call(60), call(70)), (Ok(()), Ok(())));
+        assert_eq!(call(200), Err(HttpLimit::OfRun(4)));
+        assert_eq!(counters.count_http_call(Timestamp::from_millis(200_000), None, None), Ok(()));
+    }
 }

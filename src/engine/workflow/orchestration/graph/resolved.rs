@@ -5,7 +5,7 @@ use super::values::{NodeValues, Sight};
 use decisions::node_type::NodeType;
 use decisions::payload::Node;
 use decisions::reference::resolve::{Found, Resolved, Unresolved, Values, text, url, value};
-use decisions::reference::{Piece, Target, pieces, references};
+use decisions::reference::{IDEMPOTENCY_KEY, Piece, Target, pieces, references};
 use decisions::table::{References, configs};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -36,6 +36,8 @@ pub(super) enum QueryPart {
     Text(String),
     /// A bound parameter.
     Value(Value),
+    /// The bound parameter is the node's idempotency key.
+    Key,
 }
 
 impl From<Unresolved> for NodeFailure {
@@ -60,16 +62,20 @@ impl ResolvedNode {
         let mut resolved = Self { kind, mapping: Map::new(), config: Vec::new(), query: Vec::new(), seen: Map::new() };
         let values = NodeValues { mapping: &mapping, ..NodeValues::of(sight) };
         let with_secrets = NodeValues { is_secret, ..NodeValues { mapping: &mapping, ..NodeValues::of(sight) } };
+        // The idempotency key is a marker, as secrets are: it is another in each run, and the record is to be the same.
+        let is_key = |name: &str| name == IDEMPOTENCY_KEY;
+        let with_key = NodeValues { is_secret: &is_key, ..NodeValues { mapping: &mapping, ..NodeValues::of(sight) } };
         for field in configs::config(kind).fields {
             let Some(written) = node.config.get(field.name).filter(|written| !written.is_null()) else { continue };
             let found = match field.references {
                 References::None | References::Condition => Resolved::Plain(written.clone()),
                 _ if kind == NodeType::Http && SECRET_FIELDS.contains(&field.name) => value(written, &with_secrets)?,
+                References::Value if kind == NodeType::Database => value(written, &with_key)?,
                 References::Value => value(written, &values)?,
                 References::Text => Resolved::Plain(texts(written, &values)?),
                 References::Url => Resolved::Plain(url(written.as_str().unwrap_or_default(), &values)?.into()),
                 References::Sql => {
-                    resolved.query = query(written.as_str().unwrap_or_default(), &values)?;
+                    resolved.query = query(written.as_str().unwrap_or_default(), &with_key)?;
                     Resolved::Plain(written.clone())
                 }
             };
@@ -92,6 +98,7 @@ impl ResolvedNode {
         if !self.query.is_empty() {
             let bound = self.query.iter().filter_map(|part| match part {
                 QueryPart::Value(value) => Some(value.clone()),
+                QueryPart::Key => Some(json!({"reference": IDEMPOTENCY_KEY})),
                 QueryPart::Text(_) => None,
             });
             fields.insert("bound".into(), bound.collect());
@@ -160,7 +167,9 @@ fn query(written: &str, values: &dyn Values) -> Result<Vec<QueryPart>, Unresolve
         Piece::Text(text) | Piece::Unreadable(text) => Ok(QueryPart::Text(text.to_owned())),
         Piece::Reference(reference) => match values.find(reference) {
             Found::Value(value) => Ok(QueryPart::Value(value.into_owned())),
-            Found::Secret(_) | Found::Missing => Err(Unresolved(reference.to_string())),
+            // The only marker in a statement.
+            Found::Secret(_) => Ok(QueryPart::Key),
+            Found::Missing => Err(Unresolved(reference.to_string())),
         },
     };
     pieces(written).map(part).collect()

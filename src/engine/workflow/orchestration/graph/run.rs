@@ -32,10 +32,12 @@ pub(in crate::workflow::orchestration) async fn run(
     let values = RunValues { query: query.into(), inputs: Value::Object(inputs), env: env.collect() };
     let sight = Sight::root(values);
     let most = graph.max_concurrency.unwrap_or(context.run().max_parallel).max(1);
+    let policy = GraphRun::policy(context, graph);
     let (recoveries, mut carried, mut revision) = (RecoveryCount::default(), Carried::default(), 0);
     let mut graph = Cow::Borrowed(graph);
     loop {
-        let scope = GraphRun { workflow_id, graph: &graph, most, home: context, revision, recoveries: &recoveries };
+        let (policy, recoveries) = (policy.as_ref(), &recoveries);
+        let scope = GraphRun { workflow_id, graph: &graph, most, home: context, revision, recoveries, policy };
         let (level, done) = (&graph.level, Arc::default());
         let level = LevelRun { context, scope: &scope, level, sight: sight.clone(), carried: Some(&carried), done };
         let quiet = match schedule::run(level).await? {

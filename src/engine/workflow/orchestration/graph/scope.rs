@@ -1,14 +1,13 @@
 //! One revision of the graph that runs, as all of its nodes see it.
 
 use crate::workflow::orchestration::stage_context::StageContext;
+use decisions::hosts;
+use decisions::policy::Policy;
 use definitions::agent::AgentRecord;
 use definitions::workflow::graph::{GraphDefinition, GraphNode};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use types::agent::coordinator::CoordinatorConfig;
-use types::host_pattern::HostPattern;
-use url::Url;
 
 /// The recoveries of a run.
 pub(super) const MAX_RECOVERIES: usize = 10;
@@ -26,6 +25,9 @@ pub(super) struct GraphRun<'g> {
     pub(super) revision: u32,
     /// The recoveries of all revisions.
     pub(super) recoveries: &'g RecoveryCount,
+    /// The limits of the settings and of the agent file, for a graph with a coordinator, which may change its nodes. The
+    /// nodes of other graphs are the operator's own.
+    pub(super) policy: Option<&'g Policy>,
 }
 
 impl GraphRun<'_> {
@@ -34,28 +36,22 @@ impl GraphRun<'_> {
         here.run().resolved.agent(self.graph.coordinator.as_deref()?).cloned()
     }
 
-    /// True if the name stands for a secret that the node may send. The nodes of a graph without a coordinator are the
-    /// operator's own, and may use what the operator allows. A coordinator may change nodes, so its graph has the secrets of
-    /// the agent file only, each for its hosts.
-    pub(super) fn is_secret(&self, here: &StageContext, node: &GraphNode, name: &str) -> bool {
-        let allowed = match &self.graph.coordinator {
-            None => true,
-            Some(_) => self.coordinator(here).is_some_and(|agent| {
-                let url = node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
-                agent.config.coordinator.as_ref().is_some_and(|limits| covers(limits, name, url))
-            }),
-        };
-        allowed && here.services().http.secret(name).is_ok()
+    /// The limits of a graph with a coordinator.
+    pub(super) fn policy(context: &StageContext, graph: &GraphDefinition) -> Option<Policy> {
+        let coordinator = context.run().resolved.agent(graph.coordinator.as_deref()?);
+        // Without its agent the graph has the limits of the settings, and no secret.
+        Some(context.services().decisions.world(coordinator.map(|agent| agent.config.as_ref())).policy)
     }
-}
 
-/// True if the agent file gives the secret to the host of the URL.
-fn covers(limits: &CoordinatorConfig, name: &str, url: &str) -> bool {
-    let secret = limits.secrets.iter().find(|secret| secret.name == name);
-    let host = Url::parse(url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
-    secret.zip(host).is_some_and(|(secret, host)| {
-        secret.hosts.iter().filter_map(|pattern| HostPattern::parse(pattern).ok()).any(|pattern| pattern.covers(&host))
-    })
+    /// True if the name stands for a secret that the node may send. The nodes of a graph without a coordinator may send all
+    /// secrets that the operator allows; those of others the secrets of the agent file, each to its hosts.
+    pub(super) fn is_secret(&self, here: &StageContext, node: &GraphNode, name: &str) -> bool {
+        let is_allowed = self.policy.is_none_or(|policy| {
+            let url = node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
+            hosts::host(url).is_ok_and(|host| policy.allows_secret(name, &host))
+        });
+        is_allowed && here.services().http.secret(name).is_ok()
+    }
 }
 
 /// Counts the recoveries of a run. Those that are recorded count, and those that have begun.

@@ -7,6 +7,8 @@ use crate::workflow::orchestration::graph::failure::{NodeError, NodeFailure};
 use crate::workflow::orchestration::graph::node::NodeRun;
 use crate::workflow::orchestration::graph::resolved::ResolvedNode;
 use crate::workflow::orchestration::stage_context::StageContext;
+use crate::workflow::orchestration::usage::HttpLimit;
+use decisions::hosts;
 use decisions::reference::resolve::Unresolved;
 use serde_json::{Map, Value, json};
 
@@ -25,6 +27,8 @@ pub(super) async fn perform(
     resolved: &ResolvedNode,
 ) -> Result<Value, NodeError> {
     let caller = &here.services().http;
+    check_host(run, resolved)?;
+    count(run, here)?;
     let request = request(resolved, &|name| caller.secret(name).ok())?;
     let (recorded, journal) = (resolved.recorded(), here.journal());
     let key = run.idempotency_key(RUN_KEY, resolved);
@@ -34,6 +38,61 @@ pub(super) async fn perform(
         Ok::<_, NodeFailure>(Done::ok(json!({"status": response.status, "data": response.data})))
     });
     stepped(step.await)
+}
+
+/// Checks the host of the resolved address: it is the one of the written address, and the policy allows it.
+fn check_host(run: &NodeRun<'_>, resolved: &ResolvedNode) -> Result<(), NodeFailure> {
+    let refused = |message: String| Err(NodeFailure::permanent("REFUSED", message));
+    let written = run.node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
+    let url = resolved.text("url").unwrap_or_default();
+    let Ok(host) = hosts::host(written) else {
+        return refused(format!(
+            "`url` is `{written:.80}`, whose host is not written out; write scheme, host and port without references"
+        ));
+    };
+    if hosts::host(url).as_ref() != Ok(&host) {
+        return refused(format!(
+            "a reference in `url` leads away from the host `{host}`; use references in path and query"
+        ));
+    }
+    match &run.scope.policy {
+        Some(policy) if !policy.allows_host(&host) => refused(format!(
+            "the host `{host}` is not allowed; add it to decisions.allowed_hosts and to the agent file, or call another"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Counts the call against the limits of a graph with a coordinator. A replayed call counts, and is never refused.
+fn count(run: &NodeRun<'_>, here: &StageContext) -> Result<(), NodeFailure> {
+    let Some(policy) = &run.scope.policy else { return Ok(()) };
+    let (journal, counters) = (here.journal(), &here.run().counters);
+    let recorded = journal.record_of(RUN_KEY);
+    let at = recorded.as_ref().map_or_else(|| journal.clock().now(), |step| step.at);
+    match counters.count_http_call(at, policy.max_http_calls, policy.http_per_minute) {
+        Err(exceeded) if recorded.is_none() => Err(exceeded.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+impl From<HttpLimit> for NodeFailure {
+    fn from(limit: HttpLimit) -> Self {
+        match limit {
+            HttpLimit::OfRun(most) => Self::permanent(
+                "BUDGET",
+                format!(
+                    "the run has made {most} HTTP calls, the limit of decisions.max_http_calls; make fewer, or raise it"
+                ),
+            ),
+            HttpLimit::OfMinute(most) => Self::transient(
+                "BUDGET",
+                format!(
+                    "the run has made {most} HTTP calls within a minute, the limit of decisions.http_per_minute; retry later \
+                     with `retry_config.retry_delay`, or raise it"
+                ),
+            ),
+        }
+    }
 }
 
 /// The request with its secrets.

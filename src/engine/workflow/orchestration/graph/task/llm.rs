@@ -71,9 +71,10 @@ async fn ask(
     schema: Option<&Value>,
 ) -> Result<RecordedReply, NodeError> {
     let (messages, asked) = messages(resolved);
+    let limit = run.scope.policy.as_ref().and_then(|policy| policy.max_llm_tokens);
     let sampling = Sampling {
         temperature: resolved.plain("temperature").and_then(Value::as_f64),
-        max_tokens: resolved.whole("max_tokens"),
+        max_tokens: resolved.whole("max_tokens").into_iter().chain(limit).min(),
     };
     let agent = run.scope.coordinator(here).map(|agent| Arc::clone(&agent.config));
     let facts = Facts { agent, message: asked, ..Facts::default() };
