@@ -1,6 +1,6 @@
 //! One connector: a database with its limits.
 
-use crate::driver::{self, Driver, Limits};
+use crate::driver::{Driver, Examined, Limits};
 use crate::error::{ConnectorError, ErrorKind};
 use crate::rows::Rows;
 use crate::statement::Query;
@@ -27,7 +27,7 @@ const MAX_COLUMNS: u64 = 500;
 pub struct Connector {
     name: String,
     settings: config::Connector,
-    /// The driver, or the reason for which there is none.
+    /// The driver, or the error that kept it from being made.
     driver: Result<Box<dyn Driver>, ConnectorError>,
     masker: Masker,
     tables: Cache<(), Arc<Vec<Table>>>,
@@ -55,17 +55,6 @@ pub struct Description {
     pub tables: Option<Arc<Vec<Table>>>,
 }
 
-/// The result of an examination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Examined {
-    /// The version of the server.
-    pub version: String,
-    /// True if the server itself refuses writes; `None` for a connector that may write.
-    pub enforces_read_only: Option<bool>,
-    /// A dangerous right of the account, with the remedy.
-    pub advice: Option<&'static str>,
-}
-
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").field("name", &self.name).field("settings", &self.settings).finish_non_exhaustive()
@@ -76,7 +65,7 @@ impl Connector {
     pub(crate) fn new(name: &str, settings: &config::Connector, env: &Environment, tasks: Tasks) -> Self {
         let url = DatabaseUrl::read(name, settings, env);
         let masker = url.as_ref().map(DatabaseUrl::masker).unwrap_or_default();
-        let opened = url.and_then(|url| driver::open(settings.kind, &url, settings.read_only, tasks));
+        let opened = url.and_then(|url| open(settings.kind, &url, settings.read_only, tasks));
         let driver = opened.map_err(|error| masked(&masker, name, error));
         let tables = Cache::builder().max_capacity(1).time_to_live(TABLES_KEPT).build();
         Self { name: name.to_owned(), settings: settings.clone(), driver, masker, tables }
@@ -142,6 +131,31 @@ impl Connector {
         let unavailable = || ConnectorError::new(ErrorKind::Timeout, "no tables in time");
         let asked = tokio::time::timeout(TABLES_TIMEOUT, driver.run(&bound, limits)).await;
         Ok(Arc::new(tables(&asked.map_err(|_| unavailable())??)))
+    }
+}
+
+/// The driver of a kind.
+fn open(
+    kind: ConnectorKind,
+    url: &DatabaseUrl,
+    read_only: bool,
+    tasks: Tasks,
+) -> Result<Box<dyn Driver>, ConnectorError> {
+    match kind {
+        #[cfg(feature = "sqlite")]
+        ConnectorKind::Sqlite => Ok(Box::new(crate::sqlite::Sqlite::new(url, read_only, tasks))),
+        #[cfg(feature = "postgres")]
+        ConnectorKind::Postgres => Ok(Box::new(crate::postgres::Postgres::new(url, read_only, tasks)?)),
+        #[cfg(feature = "mysql")]
+        ConnectorKind::Mysql => Ok(Box::new(crate::mysql::Mysql::new(url, read_only, tasks)?)),
+        #[allow(unreachable_patterns, reason = "a build with all kinds has no others")]
+        other => {
+            let _ = (url, read_only, tasks);
+            let message = format!(
+                "this program was built without connectors of the kind `{other}`; build it with the cargo feature `{other}`"
+            );
+            Err(ConnectorError::new(ErrorKind::Unknown, message))
+        }
     }
 }
 

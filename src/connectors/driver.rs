@@ -1,13 +1,9 @@
 //! The interface of the kinds of databases.
 
-use crate::connector::Examined;
-use crate::error::{ConnectorError, ErrorKind};
+use crate::error::ConnectorError;
 use crate::rows::{Collector, Rows};
 use crate::statement::Bound;
-use crate::url::DatabaseUrl;
 use async_trait::async_trait;
-use base::config::ConnectorKind;
-use base::tasks::Tasks;
 use futures::stream::{BoxStream, TryStreamExt};
 use serde_json::Value;
 use sqlx::{Column, Database, Either, Row};
@@ -21,6 +17,17 @@ pub(crate) struct Limits {
     pub(crate) timeout: Duration,
 }
 
+/// The result of an examination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// The version of the server.
+    pub version: String,
+    /// True if the server itself refuses writes; `None` for a connector that may write.
+    pub enforces_read_only: Option<bool>,
+    /// A dangerous right of the account, with the remedy.
+    pub advice: Option<&'static str>,
+}
+
 /// One database.
 #[async_trait]
 pub(crate) trait Driver: Send + Sync {
@@ -32,31 +39,6 @@ pub(crate) trait Driver: Send + Sync {
 
     /// A statement whose rows have the columns `name` and `field`: the tables with their columns.
     fn tables(&self) -> &'static str;
-}
-
-/// The driver of a kind.
-pub(crate) fn open(
-    kind: ConnectorKind,
-    url: &DatabaseUrl,
-    read_only: bool,
-    tasks: Tasks,
-) -> Result<Box<dyn Driver>, ConnectorError> {
-    match kind {
-        #[cfg(feature = "sqlite")]
-        ConnectorKind::Sqlite => Ok(Box::new(crate::sqlite::Sqlite::new(url, read_only, tasks))),
-        #[cfg(feature = "postgres")]
-        ConnectorKind::Postgres => Ok(Box::new(crate::postgres::Postgres::new(url, read_only, tasks)?)),
-        #[cfg(feature = "mysql")]
-        ConnectorKind::Mysql => Ok(Box::new(crate::mysql::Mysql::new(url, read_only, tasks)?)),
-        #[allow(unreachable_patterns, reason = "a build with all kinds has no others")]
-        other => {
-            let _ = (url, read_only, tasks);
-            let message = format!(
-                "this program was built without connectors of the kind `{other}`; build it with the cargo feature `{other}`"
-            );
-            Err(ConnectorError::new(ErrorKind::Unknown, message))
-        }
-    }
 }
 
 /// The number of placeholders of a prepared statement.

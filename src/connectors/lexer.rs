@@ -2,7 +2,7 @@
 
 use base::config::ConnectorKind;
 
-/// The first keyword of a statement in upper case, after comments and opening parentheses. Empty if there is none.
+/// The first keyword of a statement in upper case, after comments and opening parentheses. Empty for a statement without one.
 pub(crate) fn first_word(sql: &str, kind: ConnectorKind) -> String {
     let mut rest = sql;
     loop {

@@ -30,7 +30,8 @@ pub mod statement;
 mod tests;
 mod url;
 
-pub use connector::{Connector, Description, Examined, Table};
+pub use connector::{Connector, Description, Table};
+pub use driver::Examined;
 pub use error::{ConnectorError, ErrorKind};
 pub use rows::{MAX_RESULT_BYTES, Rows};
 pub use statement::{Part, Query};

@@ -1,7 +1,6 @@
 //! MySQL and MariaDB.
 
-use crate::connector::Examined;
-use crate::driver::{Driver, Limits, collect, count};
+use crate::driver::{Driver, Examined, Limits, collect, count};
 use crate::error::{ConnectorError, ErrorKind};
 use crate::json;
 use crate::pool::{Opener, Pool};
@@ -107,7 +106,8 @@ impl Driver for Mysql {
     }
 }
 
-/// Lets the server break statements off: MySQL those that read, MariaDB all. Servers know one of the two variables.
+/// Sets the server's own limit on the time of a statement. MySQL limits statements that read, MariaDB all statements. A
+/// server has only one of the two variables.
 async fn limit_time(connection: &mut MySqlConnection, limits: Limits) {
     let mysql = format!("SET SESSION max_execution_time = {}", limits.timeout.as_millis());
     if connection.execute(sqlx::raw_sql(AssertSqlSafe(mysql))).await.is_err() {
@@ -171,7 +171,7 @@ fn value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
 }
 
 /// A date with or without a time, in the server's binary format: the number of bytes, year, month, day, hours, minutes,
-/// seconds, microseconds. Zeros at the end are left out.
+/// seconds, microseconds. The server omits zeros at the end.
 fn date_time(bytes: &[u8]) -> String {
     let at = |at: usize| bytes.get(at).copied().unwrap_or(0);
     let date = format!("{:04}-{:02}-{:02}", u16::from_le_bytes([at(1), at(2)]), at(3), at(4));

@@ -77,7 +77,7 @@ impl<O: Opener> Pool<O> {
         self.tasks.spawn("connector-idle", OnPanic::Log, async move { pool.sweep().await });
     }
 
-    /// Closes connections that were idle, until none is left.
+    /// Closes idle connections after their timeout. Returns when no idle connection remains.
     async fn sweep(&self) {
         let stop = self.tasks.stop_token();
         loop {

@@ -1,8 +1,6 @@
 //! Files of SQLite. Each connection has a thread of its own, which the driver starts and ends.
 
-use crate::connector::Examined;
-use crate::driver::{Driver, Limits};
-use crate::driver::{collect, count};
+use crate::driver::{Driver, Examined, Limits, collect, count};
 use crate::error::{ConnectorError, ErrorKind};
 use crate::json;
 use crate::pool::{Opener, Pool};
@@ -74,7 +72,7 @@ impl Sqlite {
             .read_only(read_only)
             .busy_timeout(BUSY_TIMEOUT)
             .statement_cache_capacity(KEPT_STATEMENTS)
-            // Functions of a schema that somebody else wrote must not have side effects.
+            // The schema of the file may be written by others, so its functions must not have side effects.
             .pragma("trusted_schema", "OFF")
             .disable_statement_logging();
         let options = if read_only { options.pragma("query_only", "ON") } else { options };

@@ -63,6 +63,7 @@ impl Ground {
             "nodes": [{"node_id": "n", "name": "n", "type": "DATABASE", "config": config}]});
         if let Some(agent) = coordinator {
             graph["coordinator"] = json!(agent);
+            graph["recovery"] = json!({"action": "ABORT"});
         }
         self.engine.register(record(graph)).await.unwrap();
         let run = self.engine.run_workflow("g", input.to_string()).await.unwrap();

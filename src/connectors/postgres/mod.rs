@@ -5,8 +5,7 @@ mod decimal;
 mod decode;
 mod encode;
 
-use crate::connector::Examined;
-use crate::driver::{Driver, Limits, collect, count};
+use crate::driver::{Driver, Examined, Limits, collect, count};
 use crate::error::{ConnectorError, ErrorKind};
 use crate::pool::{Opener, Pool};
 use crate::rows::Rows;

@@ -11,6 +11,12 @@ async fn sqlite_keeps_values_data_and_refuses_writes() {
     let all = both(ConnectorKind::Sqlite, &url);
     injections_stay_data(&all).await;
     writes_are_refused(&all).await;
+    // The file itself refuses these.
+    for write in
+        ["WITH x AS (SELECT 1) DELETE FROM sales", "WITH x AS (SELECT 1) INSERT INTO sales SELECT 'm', 1 FROM x"]
+    {
+        assert_eq!(all.refusal("r", write, &[]).await.code(), "READ_ONLY", "{write}");
+    }
     results_have_limits(&all).await;
 }
 

@@ -141,7 +141,6 @@ impl Bench {
         let services = RunServices {
             sandbox: std::sync::Arc::new(sandbox::Sandbox::off()),
             connectors: std::sync::Arc::default(),
-            decisions: definitions::coordinator::DecisionLimits::new(&Settings::default(), &[]),
             models: self.models.clone(),
             http: HttpCaller::new(SecretFill::none(), &["*".to_owned()]).unwrap(),
             tools: self.tools.clone(),

@@ -31,6 +31,7 @@ fn report(document: &Value) -> Report {
         models: &models,
         functions: &functions,
         private: None,
+        connectors: None,
     };
     validate(&config, document, context)
 }

@@ -28,7 +28,7 @@ pub(super) async fn perform(
     let connectors = &here.services().connectors;
     let connector = connectors.find(resolved.text("connection"), &is_allowed).map_err(NodeFailure::from)?;
     let durability = if connector.is_read_only() { Durability::Deferred } else { Durability::OnReturn };
-    let query = query(resolved, &run.idempotency_key(RUN_KEY))?;
+    let query = query(resolved, &run.idempotency_key(RUN_KEY, resolved))?;
     let (recorded, journal) = (resolved.recorded(), here.journal());
     let label = Label { kind: "node", target: run.node.kind().as_str() };
     let step = journal.step(RUN_KEY, label, durability, &recorded, |_| async move {
