@@ -392,6 +392,18 @@ fn the_policy_limits_types_connectors_tokens_and_calls() {
             .contains("`hr`, which this agent may not use; use `sales`")
     );
     assert!(errors(DecisionType::CreateWorkflowPlan, Value::Object(with_llm())).contains("1 HTTP nodes"));
+    world.policy.connectors = Some([].into());
+    let verdict = verdicts_in(&world, DecisionType::CreateNode, node("DATABASE", json!({"query": "x"}))).given;
+    assert!(verdict.errors.join("").contains("`config.connection` is missing, and this agent may use no connector"));
+}
+
+#[test]
+fn only_database_nodes_name_their_idempotency_key() {
+    let warnings = |kind: &str, config: Value| verdicts(node(kind, config)).given.warnings.join("\n");
+    let query = "INSERT INTO t VALUES (${idempotency_key})";
+    assert_eq!(warnings("DATABASE", json!({"query": query, "params": ["${idempotency_key}"]})), "");
+    assert!(warnings("DATABASE", json!({"query": "SELECT ${idempotency_key.x}"})).contains("which nothing here gives"));
+    assert!(warnings("LLM", json!({"prompt": "${idempotency_key}"})).contains("which nothing here gives"));
 }
 
 #[test]
