@@ -249,6 +249,7 @@ fn pending(job: &Job, params: RunInputs) -> Option<RunRecord> {
         status: RunStatus::Pending,
         query: query.clone(),
         params,
+        notify: None,
         origin_session: origin_session.clone(),
         user_id: user_id.clone(),
         channel: channel.clone().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned()),

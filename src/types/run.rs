@@ -63,6 +63,10 @@ pub struct RunRecord {
     /// The inputs of a graph. Without them, the inputs are those in the query, if that is a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Map<String, Value>>,
+    /// For a run that a coordinator agent has started in a lane of its own: true if the session receives a notice of its
+    /// end. Absent for other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<bool>,
     /// The session that asked for the run and receives its events.
     #[serde(default)]
     pub origin_session: Option<String>,

@@ -82,7 +82,8 @@ impl Db {
         let clock = ServerClock::read(&client).await?;
         let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
         let (cache, retention, probed) = (SessionCache::default(), settings.retention.turns.0, Arc::default());
-        let db = Self { client, database, commands, retention, cache, clock, probed };
+        let plan_retention = retention.max(settings.retention.idle.0);
+        let db = Self { client, database, commands, retention, plan_retention, cache, clock, probed };
         db.claim(settings).await?;
         db.ensure_indexes().await?;
         Ok(db)
@@ -159,7 +160,7 @@ pub async fn unused_preference(settings: &Settings) -> Option<&'static str> {
 pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 
 /// Returns every index: its collection, keys and options.
-pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
+pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 18] {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -170,8 +171,12 @@ pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 15] {
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
         ("sessions", doc! {"updated_at": -1}, None),
         // Only the sessions of runs have this field. Conversations do not expire.
-        ("sessions", doc! {"expires_at": 1}, Some(passing)),
+        ("sessions", doc! {"expires_at": 1}, Some(passing.clone())),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
+        ("workflows", doc! {"owner_session": 1, "used_at": -1}, None),
+        // Only the plans of sessions have this field.
+        ("workflows", doc! {"expires_at": 1}, Some(passing.clone())),
+        ("workflow_versions", doc! {"expires_at": 1}, Some(passing)),
         ("knowledge", super::knowledge::listed(), None),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
         ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),

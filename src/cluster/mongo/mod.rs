@@ -7,7 +7,7 @@
 //! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
 //!   guarded by the [`fence`] or by the fields of the lane.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
-//! - [`versioned_collection`]: agents and workflows. [`plans`]: plans. `knowledge`: knowledge sources.
+//! - [`versioned_collection`]: agents and workflows. `session_plans`: the plans of sessions. [`plans`]: plans. `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
 //! - [`meta`]: the claim of the database and the readiness probe.
@@ -31,6 +31,7 @@ pub mod problem;
 mod processes;
 mod queries;
 mod runs;
+mod session_plans;
 mod timers;
 mod update_ops;
 mod versioned_collection;
@@ -41,9 +42,11 @@ pub use versioned_collection::CURRENT_TTL;
 
 use async_trait::async_trait;
 use clock::ServerClock;
+use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::session_plan::SessionPlan;
 use moka::future::Cache;
 use mongodb::{Client, Database};
 use runs::RunWrite;
@@ -88,6 +91,8 @@ struct Db {
     commands: Commands,
     /// How long turns, steps and ended runs are kept.
     retention: Duration,
+    /// How long the plans of sessions and their versions are kept after their last use.
+    plan_retention: Duration,
     cache: SessionCache,
     clock: ServerClock,
     /// When the last probe succeeded.
@@ -170,6 +175,24 @@ impl Store for MongoStore {
 
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
         self.workflows.all().await
+    }
+
+    async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> Result<()> {
+        self.workflows.put_session_plan(&plan, agent_id).await
+    }
+
+    async fn plans_of(&self, session_id: &str) -> Result<Vec<SessionPlan>> {
+        self.db.plans_of(session_id).await
+    }
+
+    async fn set_workflow_state(
+        &self,
+        workflow_id: &str,
+        from: &[WorkflowStatus],
+        to: WorkflowStatus,
+        run_id: Option<&str>,
+    ) -> Result<bool> {
+        self.db.set_workflow_state(workflow_id, from, to, run_id).await
     }
 
     async fn put_run(&self, run: RunRecord) -> Result<bool> {

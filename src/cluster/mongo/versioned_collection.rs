@@ -22,7 +22,7 @@ pub const CURRENT_TTL: Duration = Duration::from_millis(20);
 
 /// All agents, or all workflows.
 pub(super) struct VersionedCollection<T> {
-    db: Db,
+    pub(super) db: Db,
     /// Reads the hashes of current versions.
     hashes: Batcher<String, Option<String>>,
     /// The last results of [`VersionedCollection::current`], and when they were requested.
@@ -69,8 +69,13 @@ impl<T: Versioned> VersionedCollection<T> {
     /// process uses an older version any longer.
     pub(super) async fn put(&self, record: &T) -> Result<bool> {
         let changed = self.make_current(record).await?;
-        tokio::time::sleep(CURRENT_TTL).await;
+        Self::wait_until_seen().await;
         Ok(changed)
+    }
+
+    /// Returns when no process uses an older current version any longer.
+    pub(super) async fn wait_until_seen() {
+        tokio::time::sleep(CURRENT_TTL).await;
     }
 
     async fn make_current(&self, record: &T) -> Result<bool> {
@@ -84,7 +89,7 @@ impl<T: Versioned> VersionedCollection<T> {
             return Ok(false);
         }
         let collection = self.db.database.collection::<Document>(T::CURRENT);
-        let update = doc! {"$set": fields(record)?};
+        let update = doc! {"$set": fields(&self.db, record)?};
         self.db.in_time(collection.update_one(doc! {"_id": record.id()}, update).upsert(true)).await?;
         Ok(true)
     }
@@ -93,14 +98,14 @@ impl<T: Versioned> VersionedCollection<T> {
     pub(super) async fn put_version(&self, record: &T) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let collection = self.db.database.collection::<Document>(T::VERSIONS);
-        let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(record)?}).upsert(true);
+        let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(&self.db, record)?}).upsert(true);
         self.db.in_time(put).await.map(|_| ())
     }
 
-    /// Returns all current versions, ordered by id.
+    /// Returns all current versions without an owner, ordered by id.
     pub(super) async fn all(&self) -> Result<Listed<T>> {
         let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
-        let find = collection.find(doc! {}).sort(doc! {"_id": 1});
+        let find = collection.find(doc! {"owner_session": null}).sort(doc! {"_id": 1});
         let found: Vec<_> = self.db.in_time(async { find.await?.try_collect().await }).await?;
         let mut listed = Listed::default();
         for raw in &found {
@@ -110,13 +115,18 @@ impl<T: Versioned> VersionedCollection<T> {
     }
 }
 
-fn version_id(id: &str, hash: &str) -> String {
+pub(super) fn version_id(id: &str, hash: &str) -> String {
     format!("{id}/{hash}")
 }
 
-fn fields<T: Versioned>(record: &T) -> Result<Document> {
-    let file = free_form(record.document())?;
-    Ok(doc! {T::KEY: record.id(), "hash": record.hash(), T::DOCUMENT: file, "updated_at": date(record.updated_at())})
+/// Returns the stored fields. A definition with an owner expires.
+pub(super) fn fields<T: Versioned>(db: &Db, record: &T) -> Result<Document> {
+    let (file, updated_at) = (free_form(record.document())?, date(record.updated_at()));
+    let mut fields = doc! {T::KEY: record.id(), "hash": record.hash(), T::DOCUMENT: file, "updated_at": updated_at};
+    if let Some(owner_session) = record.owner_session() {
+        fields.extend(doc! {"owner_session": owner_session, "expires_at": date(db.plan_expiry())});
+    }
+    Ok(fields)
 }
 
 async fn hashes<T: Versioned>(db: Db, items: Arc<Vec<String>>) -> Result<Vec<Result<Option<String>>>> {
@@ -131,7 +141,7 @@ async fn hashes<T: Versioned>(db: Db, items: Arc<Vec<String>>) -> Result<Vec<Res
     Ok(items.iter().map(|id| Ok(by_id.get(id).cloned())).collect())
 }
 
-fn revive<T: Versioned>(raw: &RawDocumentBuf) -> Result<Arc<T>> {
+pub(super) fn revive<T: Versioned>(raw: &RawDocumentBuf) -> Result<Arc<T>> {
     let what = T::named(raw.get_str("_id").unwrap_or("?"));
     let mut kept: StoredVersion = read(raw, &what)?;
     kept.document = unseal(kept.document);

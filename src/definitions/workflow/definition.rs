@@ -2,6 +2,7 @@
 
 use super::condition::Condition;
 use super::graph::GraphDefinition;
+use super::session_plan::PlanState;
 use super::template::InputMapping;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -253,12 +254,19 @@ pub struct WorkflowRecord {
     pub updated_at: Timestamp,
     /// The text that the document was parsed from, to locate problems; `None` for a stored workflow.
     pub source: Option<Arc<str>>,
+    /// The session whose plan this is; `None` for a workflow that an operator registered.
+    pub owner_session: Option<Arc<str>>,
 }
 
 impl WorkflowRecord {
     /// Id of the workflow.
     pub fn id(&self) -> &str {
         &self.workflow.id
+    }
+
+    /// True if a run for this session may execute it. The plan of a session is for its own runs only.
+    pub fn is_for(&self, session: Option<&str>) -> bool {
+        self.owner_session.as_deref().is_none_or(|owner| session == Some(owner))
     }
 }
 
@@ -274,4 +282,7 @@ pub struct StoredWorkflow {
     pub definition: Value,
     /// When the workflow was registered.
     pub updated_at: Timestamp,
+    /// The state of a session's plan. A workflow that an operator registered has none, and is always ready.
+    #[serde(flatten, default)]
+    pub state: Option<PlanState>,
 }

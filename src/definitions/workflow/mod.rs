@@ -9,6 +9,7 @@
 //! - At run time: [`template`] and [`condition`] are evaluated in a [`scope`], and [`outputs`] collects the outputs of
 //!   stages. [`node`] has the nodes of a dynamic workflow.
 //! - [`graph`] has the workflows whose nodes form a graph: their definition, conditions, order and inputs.
+//! - [`session_plan`] has the graphs that coordinator agents make, each with its session and its state.
 //! - For people: [`structure`] describes a workflow as JSON or as a tree, and [`flowchart`] draws it.
 
 pub mod builder;
@@ -26,6 +27,7 @@ pub(crate) mod reader_dynamic;
 pub mod runnable_registry;
 pub mod schema;
 pub mod scope;
+pub mod session_plan;
 pub mod structure;
 pub mod template;
 pub(crate) mod visible_names;

@@ -113,7 +113,7 @@ impl WorkflowRecord {
     pub fn from_document(document: Value, updated_at: Timestamp) -> Result<Self, WorkflowError> {
         let workflow = Arc::new(Workflow::from_document(&document)?);
         let hash = canonical::hash(&document);
-        Ok(Self { workflow, document, hash, updated_at, source: None })
+        Ok(Self { workflow, document, hash, updated_at, source: None, owner_session: None })
     }
 
     /// The workflow that runs a task agent on its own: a pipeline with one stage, under the agent's hash.
@@ -130,13 +130,15 @@ impl WorkflowRecord {
             hash: self.hash.clone(),
             definition: self.document.clone(),
             updated_at: self.updated_at,
+            state: None,
         }
     }
 
     /// Parses a stored workflow. Keeps the stored hash.
     pub fn from_stored(stored: StoredWorkflow) -> Result<Self, WorkflowError> {
-        let StoredWorkflow { hash, definition, updated_at, .. } = stored;
-        Ok(Self { hash, ..Self::from_document(definition, updated_at)? })
+        let StoredWorkflow { hash, definition, updated_at, state, .. } = stored;
+        let owner_session = state.map(|state| state.owner_session.into());
+        Ok(Self { hash, owner_session, ..Self::from_document(definition, updated_at)? })
     }
 }
 
@@ -144,7 +146,8 @@ impl WorkflowRecord {
 impl PartialEq for WorkflowRecord {
     fn eq(&self, other: &Self) -> bool {
         let of = |record: &Self| (Arc::clone(&record.workflow), record.updated_at);
-        of(self) == of(other) && self.hash == other.hash && self.document == other.document
+        let text = |record: &Self| (record.hash.clone(), record.owner_session.clone());
+        of(self) == of(other) && text(self) == text(other) && self.document == other.document
     }
 }
 

@@ -6,7 +6,8 @@
 //! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
 //!   histories.
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`versioned_table`]: agents and workflows. `knowledge`: knowledge sources.
+//! - [`catalog`]: plans and leaders. [`versioned_table`]: agents and workflows.
+//!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
 //! - [`queries`] has the reads.
 //! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
@@ -24,6 +25,7 @@ mod pending_rows;
 mod publisher;
 mod queries;
 mod runs;
+mod session_plans;
 mod sessions;
 mod tables;
 mod turns;
@@ -39,9 +41,11 @@ pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode,
 use async_trait::async_trait;
 use base::clock::Moment;
 use catalog::Catalog;
+use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::session_plan::SessionPlan;
 use session_cache::{SessionCache, after_commit};
 use sessions::Sessions;
 use std::collections::{BTreeMap, HashMap};
@@ -81,6 +85,8 @@ pub struct EmbeddedStore {
     catalog: Arc<Catalog>,
     /// The setting `retention.turns`.
     keep_turns: Duration,
+    /// How long the plans of sessions are kept after their last use.
+    keep_plans: Duration,
     /// The announced processes with their expiry. Not in the file, since they end with this process.
     processes: Mutex<BTreeMap<String, (Moment, Process)>>,
 }
@@ -90,8 +96,8 @@ impl EmbeddedStore {
     pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
         let (cache, catalog, keep_turns) = (SessionCache::default(), Arc::default(), settings.retention.turns.0);
-        let processes = Mutex::default();
-        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, processes }))
+        let (processes, keep_plans) = (Mutex::default(), keep_turns.max(settings.retention.idle.0));
+        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, keep_plans, processes }))
     }
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
@@ -246,6 +252,27 @@ impl Store for EmbeddedStore {
         self.catalog.workflows.all(&self.file)
     }
 
+    async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> Result<()> {
+        let agent_id = agent_id.to_owned();
+        Ok(self.file.write(move |tables| session_plans::put(tables, &plan, &agent_id)).await?)
+    }
+
+    async fn plans_of(&self, session_id: &str) -> Result<Vec<SessionPlan>> {
+        Ok(session_plans::list(&self.file, &self.catalog.workflows, session_id)?)
+    }
+
+    async fn set_workflow_state(
+        &self,
+        workflow_id: &str,
+        from: &[WorkflowStatus],
+        to: WorkflowStatus,
+        run_id: Option<&str>,
+    ) -> Result<bool> {
+        let (id, from, run_id) = (workflow_id.to_owned(), from.to_vec(), run_id.map(str::to_owned));
+        let work = move |tables: &mut Tables<'_>| session_plans::set_state(tables, &id, &from, to, run_id.as_deref());
+        Ok(self.file.write(work).await?)
+    }
+
     async fn put_run(&self, run: RunRecord) -> Result<bool> {
         Ok(self.file.write(move |tables| runs::put(tables, &run)).await?)
     }
@@ -318,6 +345,8 @@ impl Store for EmbeddedStore {
         let before = self.file.clock().now().minus(self.keep_turns);
         let mut pruned = 0;
         while self.file.write(move |tables| runs::prune(tables, before)).await? {}
+        let unused = self.file.clock().now().minus(self.keep_plans);
+        while self.file.write(move |tables| session_plans::prune(tables, unused)).await? {}
         self.file
             .write(|tables| {
                 let now = tables.clock.now();

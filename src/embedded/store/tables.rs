@@ -56,6 +56,10 @@ pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::ne
 pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
 /// (Workflow, hash) → version.
 pub(crate) const WORKFLOW_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("workflow_versions");
+/// Plan of a session → its state.
+pub(crate) const PLAN_STATES: Definition<Text, Bytes> = TableDefinition::new("plan_states");
+/// (Session, plan), without plans that are no longer among the last ones.
+pub(crate) const SESSION_PLANS: Definition<(Text, Text), ()> = TableDefinition::new("session_plans");
 /// Run → (epoch under which the record was written, record).
 pub(crate) const RUNS: Definition<Text, (u64, Bytes)> = TableDefinition::new("workflow_runs");
 /// (Creation time, run).
@@ -116,6 +120,8 @@ tables! {
     passages: (Text, Text) => Bytes = PASSAGES;
     workflows: Text => Bytes = WORKFLOWS;
     workflow_versions: (Text, Text) => Bytes = WORKFLOW_VERSIONS;
+    plan_states: Text => Bytes = PLAN_STATES;
+    session_plans: (Text, Text) => () = SESSION_PLANS;
     runs: Text => (u64, Bytes) = RUNS;
     run_times: (i64, Text) => () = RUN_TIMES;
     run_ends: (i64, Text) => () = RUN_ENDS;

@@ -4,7 +4,7 @@ use super::EmbeddedFile;
 use super::catalog::lock;
 use super::fault::FileFault;
 use super::tables::{
-    AGENT_VERSIONS, AGENTS, Bytes, Definition, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
+    AGENT_VERSIONS, AGENTS, Bytes, Definition, PLAN_STATES, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
@@ -69,8 +69,11 @@ impl<T: HasVersionTables> VersionedTable<T> {
             Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
             None => Ok(None),
         })?;
-        // A version that was stored after the read wins.
-        Ok(found.map(|found| Arc::clone(lock(&self.current).entry(id.to_owned()).or_insert(Arc::new(found)))))
+        // A version that was stored after the read wins. The plans of sessions are many, so they are not cached.
+        Ok(found.map(|found| match found.owner_session() {
+            Some(_) => Arc::new(found),
+            None => Arc::clone(lock(&self.current).entry(id.to_owned()).or_insert(Arc::new(found))),
+        }))
     }
 
     /// Returns the version with this hash.
@@ -83,15 +86,24 @@ impl<T: HasVersionTables> VersionedTable<T> {
             Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
             None => Ok(None),
         })?;
-        Ok(found.map(|found| Arc::clone(lock(&self.versions).entry(key).or_insert(Arc::new(found)))))
+        Ok(found.map(|found| match found.owner_session() {
+            Some(_) => Arc::new(found),
+            None => Arc::clone(lock(&self.versions).entry(key).or_insert(Arc::new(found))),
+        }))
     }
 
-    /// Returns all current versions, ordered by id.
+    /// Returns all current versions without an owner, ordered by id.
     pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {
-            let rows = read.open_table(T::TABLE)?;
-            let ids: Result<Vec<_>, FileFault> = rows.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect();
-            ids
+            let (rows, owned) = (read.open_table(T::TABLE)?, read.open_table(PLAN_STATES)?);
+            let mut ids = Vec::new();
+            for row in rows.iter()? {
+                let (id, _) = row?;
+                if owned.get(id.value())?.is_none() {
+                    ids.push(id.value().to_owned());
+                }
+            }
+            Ok(ids)
         })?;
         let mut listed = Listed::default();
         for id in &ids {

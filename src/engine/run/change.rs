@@ -37,6 +37,7 @@ impl RunTurn<'_> {
             status: RunStatus::Running,
             query: run_job.query.to_owned(),
             params: known.and_then(|known| known.params.clone()),
+            notify: known.and_then(|known| known.notify),
             origin_session: run_job.origin_session.map(str::to_owned),
             user_id: run_job.user_id.map(str::to_owned),
             channel: self.channel(run_job),

@@ -246,6 +246,7 @@ impl NestedRun<'_> {
             status: RunStatus::Running,
             query: self.query.to_owned(),
             params: None,
+            notify: None,
             origin_session: Some(self.session_id.to_owned()),
             user_id: Some(self.user_id.to_owned()).filter(|user_id| !user_id.is_empty()),
             channel: self.channel.to_owned(),

@@ -24,9 +24,11 @@ pub use versioned::{Damaged, Listed};
 
 use async_trait::async_trait;
 use base::error::SharedError;
+use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::session_plan::SessionPlan;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,9 +211,30 @@ pub trait Store: Send + Sync + 'static {
     /// compiled into the program. Durable on return.
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
 
-    /// Returns the current versions of all workflows, ordered by id. A workflow that cannot be decoded is listed
-    /// separately and does not hide the others.
+    /// Returns the current versions of all workflows, ordered by id, without the plans of sessions. A workflow that
+    /// cannot be decoded is listed separately and does not hide the others.
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>>;
+
+    /// Stores a version of a session's plan and makes it the current one, for [`Store::workflow`], too. A new plan has
+    /// the status `READY`; the status of a known one stays. The session keeps its last [`MAX_PLANS`](definitions::workflow::session_plan::MAX_PLANS) plans, and those
+    /// that run. A plan is kept for `retention.idle` after its last use. Its versions are kept as long, and at least for
+    /// `retention.turns`. Durable on return. Fails with `Refused` when the id belongs to another session or to an
+    /// operator's workflow.
+    async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> Result<()>;
+
+    /// Returns the plans of a session, the last used first, at most [`MAX_PLANS`](definitions::workflow::session_plan::MAX_PLANS). Plans that cannot be decoded are left
+    /// out.
+    async fn plans_of(&self, session_id: &str) -> Result<Vec<SessionPlan>>;
+
+    /// Sets the status of a session's plan, if [`PlanState::may_become`](definitions::workflow::session_plan::PlanState::may_become) allows it. A plan that begins to run remembers
+    /// `run_id`. Returns false, and changes nothing, when it is not allowed or there is no such plan. Durable on return.
+    async fn set_workflow_state(
+        &self,
+        workflow_id: &str,
+        from: &[WorkflowStatus],
+        to: WorkflowStatus,
+        run_id: Option<&str>,
+    ) -> Result<bool>;
 
     /// Inserts the record of a run. Durable on return. Returns false, and changes nothing, when the run already has a
     /// record.

@@ -31,18 +31,26 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     fn document(&self) -> &Value;
     /// Returns the time at which the definition was stored.
     fn updated_at(&self) -> Timestamp;
+    /// Returns the session that owns the definition. Such a definition is in no listing and expires.
+    fn owner_session(&self) -> Option<&str> {
+        None
+    }
 
     /// Decodes a stored definition. Fails with the reason, which does not name the definition.
     fn from_version(kept: StoredVersion) -> Result<Self, SharedError>;
 
     /// Returns the stored fields as JSON.
     fn fields(&self) -> Value {
-        json!({
+        let mut fields = json!({
             (Self::KEY): self.id(),
             "hash": self.hash(),
             (Self::DOCUMENT): self.document(),
             "updated_at": self.updated_at(),
-        })
+        });
+        if let Some(owner_session) = self.owner_session() {
+            fields["owner_session"] = owner_session.into();
+        }
+        fields
     }
 
     /// Returns the name of a definition in error messages, for example ``agent `support` ``.
@@ -59,6 +67,9 @@ pub struct StoredVersion {
     /// The whole file.
     pub document: Value,
     pub(crate) updated_at: Timestamp,
+    /// The session that owns the definition.
+    #[serde(default)]
+    pub(crate) owner_session: Option<String>,
 }
 
 /// The current definitions of one kind, ordered by id.
@@ -152,8 +163,12 @@ impl Versioned for WorkflowRecord {
         self.updated_at
     }
 
+    fn owner_session(&self) -> Option<&str> {
+        self.owner_session.as_deref()
+    }
+
     fn from_version(kept: StoredVersion) -> Result<Self, SharedError> {
         let workflow = Self::from_document(kept.document, kept.updated_at)?;
-        Ok(Self { hash: kept.hash, ..workflow })
+        Ok(Self { hash: kept.hash, owner_session: kept.owner_session.map(Into::into), ..workflow })
     }
 }

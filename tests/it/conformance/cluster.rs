@@ -1,8 +1,8 @@
 //! Runs all cases on NATS and MongoDB.
 
 use super::catalog::agent;
-use super::runs::lane_of_run;
-use super::{kit, queue_suite, store_suite};
+use super::runs::{lane_of_run, workflow};
+use super::{kit, queue_suite, session_plans, store_suite};
 use crate::support::servers::{ClusterHandles, cluster};
 use base::tasks::Tasks;
 use bson::{Document, doc};
@@ -140,6 +140,25 @@ async fn the_lane_of_a_run_expires_and_a_conversation_does_not() {
         expiring |= index.keys.contains_key("expires_at") && index.options.is_some_and(|o| o.expire_after.is_some());
     }
     assert!(expiring, "the document has an expiry time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_s_plan_and_its_versions_expire_and_a_registered_workflow_does_not() {
+    let (store, _second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let database = client.database(&servers.database);
+    store.put_session_plan(session_plans::plan("w1", "s1", "一"), "planner").await.unwrap();
+    store.put_workflow(workflow("w2", "an operator's")).await.unwrap();
+    let month = bson::DateTime::from_millis(base::clock::now().as_millis() + 29 * 86_400_000);
+    for collection in ["workflows", "workflow_versions"] {
+        let documents = database.collection::<Document>(collection);
+        let expires_at = async |id: &str| {
+            let found = documents.find_one(doc! {"workflow_id": id}).await.unwrap().unwrap();
+            found.get_datetime("expires_at").ok().copied()
+        };
+        assert!(expires_at("w1").await.is_some_and(|at| at > month), "{collection}");
+        assert_eq!(expires_at("w2").await, None, "{collection}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

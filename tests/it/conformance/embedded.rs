@@ -2,7 +2,7 @@
 
 use super::kit::*;
 use super::runs::{lane_of_run, run};
-use super::{queue_suite, store_suite};
+use super::{queue_suite, session_plans, store_suite};
 use crate::support::eventually;
 use base::clock;
 use base::config::Settings;
@@ -316,6 +316,22 @@ async fn the_lane_of_an_expired_run_is_deleted_unless_it_has_work() {
     assert!(store.session("working").await.unwrap().is_some(), "a job waits in its lane");
     let again = lane_of_run(&store, "ended").await;
     assert_eq!(again.session.epoch, 1, "the deleted lane starts from scratch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unused_plan_expires_with_its_versions() {
+    let mut settings = settings(Settings::default());
+    (settings.retention.turns, settings.retention.idle) = (Text(SHORT), Text(SHORT));
+    let store: Arc<dyn Store> = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings).unwrap();
+    let unused = session_plans::plan("w1", "s1", "一");
+    store.put_session_plan(unused.clone(), "planner").await.unwrap();
+    eventually(DEADLINE, "the plan is forgotten", || async {
+        store.prune().await.unwrap();
+        store.plans_of("s1").await.unwrap().is_empty()
+    })
+    .await;
+    assert!(store.workflow("w1").await.unwrap().is_none());
+    assert!(store.workflow_version("w1", &unused.hash).await.unwrap().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`listings`], [`values`], [`queue`] and
+//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`queue`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -11,6 +11,7 @@ mod lanes;
 mod listings;
 mod queue;
 mod runs;
+mod session_plans;
 mod store;
 mod values;
 
@@ -86,6 +87,13 @@ macro_rules! store_suite {
             a_run_ends_with_its_turn_s_commit
             runs_are_listed_newest_first_and_filtered
             lanes_of_runs_are_no_sessions
+        }
+        $crate::conformance::cases! { $open, session_plans:
+            a_plan_is_found_by_its_id_and_listed_for_its_session_only
+            a_changed_plan_keeps_its_state_and_its_older_version
+            a_session_keeps_its_last_plans_and_those_that_run
+            one_run_of_a_plan_begins_at_a_time
+            a_plan_of_another_owner_is_not_replaced
         }
         $crate::conformance::cases! { $open, listings:
             turns_are_listed_by_start_then_commit_then_id

@@ -11,7 +11,7 @@ use types::run::{RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Kind;
 
-fn workflow(id: &str, description: &str) -> WorkflowRecord {
+pub(super) fn workflow(id: &str, description: &str) -> WorkflowRecord {
     let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);
     let document = json!({"type": "pipeline", "id": id, "description": description, "stages": stages});
     WorkflowRecord::from_document(document, clock::now()).unwrap()
@@ -25,6 +25,7 @@ pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
         status,
         query: "研究电池回收 $set a.b".into(),
         params: serde_json::from_value(json!({"$since": "2026", "a.b": [1, {"c": null}]})).unwrap(),
+        notify: Some(true),
         origin_session: None,
         user_id: None,
         channel: "web".into(),

@@ -2,9 +2,11 @@
 
 use super::wire::Wire;
 use async_trait::async_trait;
+use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::session_plan::SessionPlan;
 use futures::stream::BoxStream;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -257,6 +259,24 @@ impl Store for FaultyStore {
 
     async fn workflows(&self) -> store::Result<Listed<WorkflowRecord>> {
         self.wire.plainly(self.inner.workflows()).await
+    }
+
+    async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> store::Result<()> {
+        self.wire.counted("put_session_plan", "", self.inner.put_session_plan(plan, agent_id)).await
+    }
+
+    async fn plans_of(&self, session_id: &str) -> store::Result<Vec<SessionPlan>> {
+        self.wire.counted("plans_of", "", self.inner.plans_of(session_id)).await
+    }
+
+    async fn set_workflow_state(
+        &self,
+        workflow_id: &str,
+        from: &[WorkflowStatus],
+        to: WorkflowStatus,
+        run_id: Option<&str>,
+    ) -> store::Result<bool> {
+        self.wire.counted("set_workflow_state", "", self.inner.set_workflow_state(workflow_id, from, to, run_id)).await
     }
 
     async fn put_run(&self, run: RunRecord) -> store::Result<bool> {

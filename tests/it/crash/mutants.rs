@@ -5,9 +5,11 @@ use super::process::Reach;
 use super::run::Mutant;
 use crate::support::designed_panic::designed_panic;
 use async_trait::async_trait;
+use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::session_plan::SessionPlan;
 use futures::stream::BoxStream;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -276,6 +278,24 @@ impl Store for MutantStore {
 
     async fn workflows(&self) -> store::Result<Listed<WorkflowRecord>> {
         self.inner.workflows().await
+    }
+
+    async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> store::Result<()> {
+        self.inner.put_session_plan(plan, agent_id).await
+    }
+
+    async fn plans_of(&self, session_id: &str) -> store::Result<Vec<SessionPlan>> {
+        self.inner.plans_of(session_id).await
+    }
+
+    async fn set_workflow_state(
+        &self,
+        workflow_id: &str,
+        from: &[WorkflowStatus],
+        to: WorkflowStatus,
+        run_id: Option<&str>,
+    ) -> store::Result<bool> {
+        self.inner.set_workflow_state(workflow_id, from, to, run_id).await
     }
 
     async fn put_run(&self, run: RunRecord) -> store::Result<bool> {
