@@ -259,6 +259,12 @@ impl GatewayClient {
         self.listing(self.api(Method::GET, &["workflows"]), "workflows").await
     }
 
+    /// The plans of a session, the last used first.
+    pub async fn plans(&self, session_id: &str) -> anyhow::Result<Vec<WorkflowSummary>> {
+        let filter = [("owner_session", session_id)];
+        self.listing(self.api(Method::GET, &["workflows"]).query(&filter), "workflows").await
+    }
+
     pub async fn workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
         known(self.call(self.api(Method::GET, &["workflows", workflow_id])).await)
     }

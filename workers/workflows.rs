@@ -15,6 +15,7 @@ use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::runs::NewRun;
 use commands::workflows::Source;
+use decisions::world::WorkflowStatus;
 use definitions::agent::{AgentRecord, StoredAgent, load};
 use definitions::workflow::definition::{StoredWorkflow, Workflow, WorkflowRecord};
 use definitions::workflow::runnable_registry::RunnableRegistry;
@@ -37,6 +38,7 @@ Examples:
 const LIST: &str = "\
 Examples:
   turnwheel workflows list
+  turnwheel workflows list --owner-session s1    the plans that a coordinator agent has made in this session
   turnwheel workflows list --json";
 
 const VALIDATE: &str = "\
@@ -81,6 +83,9 @@ pub enum Workflows {
     /// List the workflows that can run
     #[command(after_help = LIST)]
     List {
+        /// List the plans of this session instead
+        #[arg(long, value_parser = crate::id)]
+        owner_session: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -163,7 +168,8 @@ impl Workflows {
         let tasks = Tasks::new();
         let connect = || connection::connect(loaded, &tasks);
         match self {
-            Self::List { json } => list(&connect().await?, json).await,
+            Self::List { owner_session: None, json } => list(&connect().await?, json).await,
+            Self::List { owner_session: Some(session_id), json } => plans(&connect().await?, &session_id, json).await,
             Self::Validate { paths, json } => validate(&paths, loaded, json),
             Self::Schema => {
                 print(schema::SCHEMA.trim_end());
@@ -191,6 +197,27 @@ async fn list(client: &GatewayClient, json: bool) -> anyhow::Result<ExitCode> {
             workflow.hash,
             workflow.updated_at.map(|at| at.to_string()).unwrap_or_default(),
             workflow.error.map_or(workflow.description, |problem| format!("cannot be read: {problem}")),
+        ]);
+    }
+    print_table(&rows);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn plans(client: &GatewayClient, session_id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let plans = client.plans(session_id).await?;
+    if json {
+        print_json(&json!({ "workflows": plans }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = table(&["workflow", "status", "hash", "changed", "agent", "description"]);
+    for plan in plans {
+        rows.add_row([
+            plan.workflow_id,
+            plan.status.map_or("", WorkflowStatus::as_str).to_owned(),
+            plan.hash,
+            plan.updated_at.map(|at| at.to_string()).unwrap_or_default(),
+            plan.agent_id.unwrap_or_default(),
+            plan.description,
         ]);
     }
     print_table(&rows);

@@ -7,8 +7,8 @@ use decisions::judge::{Coordinator, Verdicts};
 use decisions::kind::{Decision, DecisionType};
 use decisions::schema;
 use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
-use definitions::coordinator::DecisionLimits;
-use definitions::workflow::definition::WorkflowRecord;
+use definitions::coordinator::{DecisionLimits, workflow_facts};
+use definitions::workflow::session_plan::SessionPlan;
 use engine::execution::scripts::with_scripts;
 use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use storage::store::Store;
 use types::duration::Lenient;
 use types::ids::{self, Id};
+use types::session::Session;
 
 /// A decision to be judged.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -124,15 +125,15 @@ pub async fn validate(
     proposed: ProposedDecision,
 ) -> Result<DecisionVerdict, CommandError> {
     let ProposedDecision { session_id, agent_id, world: given, .. } = &proposed;
-    let session_agent = match (session_id, given) {
+    let session = match (session_id, given) {
         (Some(id), None) => {
             ids::check("session_id", id)?;
-            let session = store.session(id).await?.ok_or_else(|| CommandError::unknown_session(id))?;
-            Some(session.agent_id)
+            Some(store.session(id).await?.ok_or_else(|| CommandError::unknown_session(id))?)
         }
         _ => None,
     };
-    let agent = match agent_id.as_deref().or(session_agent.as_deref()) {
+    let of_session = session.as_ref().map(|session| session.agent_id.as_str());
+    let agent = match agent_id.as_deref().or(of_session) {
         Some(id) => {
             ids::check("agent_id", id)?;
             Some(store.agent(id).await?.ok_or_else(|| CommandError::unknown_agent(id))?)
@@ -142,11 +143,8 @@ pub async fn validate(
     let decision = decision(&proposed)?;
     let mut world = DecisionLimits::new(settings, models).world(agent.as_ref().map(|agent| agent.config.as_ref()));
     add(&mut world, given.clone().unwrap_or_default())?;
-    let named = decision.payload.get("workflow_id").and_then(Value::as_str).filter(|id| ids::is_legal(id));
-    if let (None, Some(id)) = (given, named)
-        && let Some(record) = engine::execution::stored::workflow(store, id).await?
-    {
-        world.add(facts(&record));
+    if given.is_none() {
+        add_stored(store, session.as_ref(), &decision, &mut world).await?;
     }
     let world = with_scripts(&world, &decision.payload, sandbox).await;
     Ok(Coordinator::new(world.as_ref()).verdicts(decision).into())
@@ -212,13 +210,25 @@ fn add(world: &mut Snapshot, given: GivenWorld) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A registered workflow is the operator's, and always ready.
-fn facts(record: &WorkflowRecord) -> WorkflowFacts {
-    let definition = record.to_stored().definition;
-    WorkflowFacts {
-        workflow_id: record.id().to_owned(),
-        status: WorkflowStatus::Ready,
-        is_owned: false,
-        definition: definition.as_object().cloned().unwrap_or_default(),
+/// Adds the plans of the session, and the registered workflow that the decision names, which is always ready.
+async fn add_stored(
+    store: &dyn Store,
+    session: Option<&Session>,
+    decision: &Decision,
+    world: &mut Snapshot,
+) -> Result<(), CommandError> {
+    if let Some(session) = session {
+        for SessionPlan { workflow, state } in store.plans_of(&session.session_id).await? {
+            world.add(workflow_facts(&workflow, state.status));
+        }
+        world.current = session.current_workflow.clone().filter(|id| world.workflows.contains_key(id));
     }
+    let named = decision.payload.get("workflow_id").and_then(Value::as_str).filter(|id| ids::is_legal(id));
+    if let Some(id) = named.filter(|id| !world.workflows.contains_key(*id)) {
+        let registered = engine::execution::stored::workflow(store, id).await?;
+        if let Some(record) = registered.filter(|record| record.owner_session.is_none()) {
+            world.add(workflow_facts(&record, WorkflowStatus::Ready));
+        }
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use super::enqueue::{enqueue, new_id};
 use super::operator::{self, OperatorCommand};
 use super::run_details::load;
 use super::run_inputs::{self, RunInputs};
+use super::workflows::check_ready;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use definitions::workflow::definition::Workflow;
@@ -199,6 +200,7 @@ async fn check(store: &dyn Store, new: &NewRun) -> Result<RunInputs, CommandErro
     if found.is_none() && engine::execution::stored::runs(store, workflow_id).await?.is_none() {
         return Err(CommandError::unknown_workflow(workflow_id));
     }
+    check_ready(store, workflow_id, session_id.as_deref()).await?;
     run_inputs::check(found.as_deref(), query, new.input.as_ref())
 }
 

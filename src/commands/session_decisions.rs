@@ -6,9 +6,9 @@ use decisions::event::masked;
 use decisions::judge::Coordinator;
 use decisions::kind::Decision;
 use decisions::world::Snapshot;
-use definitions::coordinator::DecisionLimits;
+use definitions::coordinator::{DecisionLimits, workflow_facts};
 use engine::execution::scripts::with_scripts;
-use engine::turn::{DecisionOutcome, RecordedDecision, decisions_of_turn, unavailable};
+use engine::turn::{DecisionOutcome, RecordedDecision, decisions_of_turn};
 use futures::{StreamExt, TryStreamExt, stream};
 use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ pub async fn session_decisions(
     for recorded in recorded.into_iter().flatten() {
         let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
         let now = match world.as_ref().filter(|_| was_judged) {
-            Some(world) => Some(again(&recorded, world, sandbox).await),
+            Some(world) => Some(again(store, &recorded, world.clone(), sandbox).await?),
             None => None,
         };
         decisions.push(SessionDecision { recorded: masked_decision(recorded, &secrets), now });
@@ -99,13 +99,22 @@ fn masked_decision(mut recorded: RecordedDecision, secrets: &SecretValues) -> Re
     recorded
 }
 
-async fn again(recorded: &RecordedDecision, world: &Snapshot, sandbox: &Sandbox) -> VerdictNow {
-    let kind = recorded.decision_type;
-    let world = with_scripts(world, &recorded.payload, sandbox).await;
-    let verdicts = Coordinator::new(world.as_ref()).verdicts(Decision::new(kind, recorded.payload.clone()));
-    let errors = match verdicts.valid_after_correction {
-        true => unavailable(kind),
-        false => verdicts.given.errors,
-    };
-    VerdictNow { is_valid: errors.is_empty(), errors }
+/// Judges a decision again, with the version and the status of the workflow with which it was judged.
+async fn again(
+    store: &dyn Store,
+    recorded: &RecordedDecision,
+    mut world: Snapshot,
+    sandbox: &Sandbox,
+) -> Result<VerdictNow, CommandError> {
+    if let Some(judged) = &recorded.workflow
+        && let Some(version) = store.workflow_version(&judged.workflow_id, &judged.hash).await?
+    {
+        world.add(workflow_facts(&version, judged.status));
+        world.current = Some(judged.workflow_id.clone());
+    }
+    let world = with_scripts(&world, &recorded.payload, sandbox).await;
+    let decision = Decision::new(recorded.decision_type, recorded.payload.clone());
+    let verdicts = Coordinator::new(world.as_ref()).verdicts(decision);
+    let is_valid = verdicts.valid_after_correction;
+    Ok(VerdictNow { is_valid, errors: if is_valid { Vec::new() } else { verdicts.given.errors } })
 }

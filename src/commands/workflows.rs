@@ -1,10 +1,12 @@
 //! Listing workflows, and registering a definition.
 
-use crate::error::CommandError;
+use crate::error::{CommandError, ErrorKind};
 use crate::workers_overview::WorkersOverview;
+use decisions::world::WorkflowStatus;
 use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
-use definitions::workflow::definition::WorkflowRecord;
+use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
+use definitions::workflow::session_plan::SessionPlan;
 use engine::run;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -38,7 +40,7 @@ impl Source {
 pub struct WorkflowSummary {
     /// The id of the workflow.
     pub workflow_id: String,
-    /// The type of the outermost stage: `pipeline`, `loop`, `parallel`, `conditional` or `dynamic`.
+    /// The type of the outermost stage: `pipeline`, `loop`, `parallel`, `conditional`, `dynamic` or `graph`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The description from the definition.
@@ -49,6 +51,15 @@ pub struct WorkflowSummary {
     pub source: Source,
     /// When the definition was registered; null for a compiled-in one.
     pub updated_at: Option<Timestamp>,
+    /// The status of a session's plan; absent for a registered workflow, which is always ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<WorkflowStatus>,
+    /// The session that owns the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_session: Option<String>,
+    /// The agent that made the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<String>,
     /// Why the stored definition cannot be decoded: another version wrote it, or a person edited it. Register the
     /// workflow's file again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +75,9 @@ impl WorkflowSummary {
             hash: workflow.hash.clone(),
             source,
             updated_at: (source == Source::Store).then_some(workflow.updated_at),
+            status: None,
+            owner_session: None,
+            agent_id: None,
             error: None,
         }
     }
@@ -71,11 +85,62 @@ impl WorkflowSummary {
     /// The entry for a workflow that cannot be decoded.
     fn damaged(Damaged { id, problem }: Damaged) -> Self {
         let (kind, description, hash) = Default::default();
-        Self { workflow_id: id, kind, description, hash, source: Source::Store, updated_at: None, error: Some(problem) }
+        let (status, owner_session, agent_id) = (None, None, None);
+        let (source, updated_at, error) = (Source::Store, None, Some(problem));
+        Self { workflow_id: id, kind, description, hash, source, updated_at, status, owner_session, agent_id, error }
     }
 }
 
-/// Lists all workflows, by id. A definition that cannot be decoded is listed with the reason.
+/// Lists the plans of a session, the last used first.
+pub async fn plans(store: &dyn Store, session_id: &str) -> Result<Vec<WorkflowSummary>, CommandError> {
+    ids::check("owner_session", session_id)?;
+    let summary = |SessionPlan { workflow, state }: SessionPlan| WorkflowSummary {
+        status: Some(state.status),
+        owner_session: Some(state.owner_session),
+        agent_id: Some(state.agent_id),
+        ..WorkflowSummary::new(&workflow, Source::Store)
+    };
+    Ok(store.plans_of(session_id).await?.into_iter().map(summary).collect())
+}
+
+/// Returns the workflow with this id as stored. A session's plan has its state.
+pub async fn show(store: &dyn Store, workflow_id: &str) -> Result<StoredWorkflow, CommandError> {
+    let workflow = load(store, workflow_id).await?;
+    let state = match workflow.owner_session.as_deref() {
+        Some(owner) => {
+            let plans = store.plans_of(owner).await?.into_iter();
+            plans.filter(|plan| plan.workflow.id() == workflow_id).map(|plan| plan.state).next()
+        }
+        None => None,
+    };
+    Ok(StoredWorkflow { state, ..workflow.to_stored() })
+}
+
+/// Checks that a run for this session may execute a workflow now. Only its session may run a plan, and only while the
+/// plan is `READY` or `COMPLETED`. Every registered workflow may run.
+pub(crate) async fn check_ready(
+    store: &dyn Store,
+    workflow_id: &str,
+    session_id: Option<&str>,
+) -> Result<(), CommandError> {
+    let Some(workflow) = store.workflow(workflow_id).await? else { return Ok(()) };
+    let Some(owner) = workflow.owner_session.as_deref() else { return Ok(()) };
+    if !workflow.is_for(session_id) {
+        return Err(CommandError::unknown_workflow(workflow_id));
+    }
+    let plan = store.plans_of(owner).await?.into_iter().find(|plan| plan.workflow.id() == workflow_id);
+    match plan.map(|plan| plan.state.status) {
+        None => Err(CommandError::unknown_workflow(workflow_id)),
+        Some(status) if status.may_run() => Ok(()),
+        Some(status) => {
+            let message = format!("`{workflow_id}` is {}, not READY or COMPLETED", status.as_str());
+            let hint = "wait for the end of its run, or let its conversation recover or replan it";
+            Err(CommandError::new(ErrorKind::Conflict, "not_ready", message, hint))
+        }
+    }
+}
+
+/// Lists all workflows, by id, without the plans of sessions. A definition that cannot be decoded is listed with the reason.
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, CommandError> {
     let stored = store.workflows().await?;
     let stored: BTreeSet<String> = stored.good.iter().map(|workflow| workflow.id().to_owned()).collect();
@@ -122,6 +187,10 @@ pub async fn register(
     let known = known.with_needs(agents.iter().map(Arc::as_ref), &names);
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
+    if let Some(owner) = store.workflow(&workflow_id).await?.and_then(|known| known.owner_session.clone()) {
+        let message = format!("`{workflow_id}` is a plan of session `{owner}`");
+        return Err(CommandError::new(ErrorKind::Conflict, "workflow_id_taken", message, "use another `id`"));
+    }
     let changed = store.put_workflow(workflow).await?;
     Ok(Registered { workflow_id, hash, changed, warnings })
 }

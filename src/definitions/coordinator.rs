@@ -2,10 +2,11 @@
 //! caller adds the workflows.
 
 use crate::workflow::condition::Condition;
+use crate::workflow::definition::WorkflowRecord;
 use base::config::Settings;
 use decisions::node_type::NodeType;
 use decisions::policy::{Narrowing, Policy};
-use decisions::world::{Snapshot, SubagentFacts};
+use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
 use types::host_pattern::HostPattern;
@@ -35,6 +36,17 @@ impl DecisionLimits {
         let subagents = agent.into_iter().flat_map(|agent| &agent.subagents);
         world.subagents = subagents.map(|subagent| (subagent.kind.clone(), facts(subagent))).collect();
         world
+    }
+}
+
+/// The facts about a stored workflow. A plan has its own nodes, edges and settings, another workflow its whole file.
+pub fn workflow_facts(record: &WorkflowRecord, status: WorkflowStatus) -> WorkflowFacts {
+    let document = || record.document.as_object().cloned().unwrap_or_default();
+    WorkflowFacts {
+        workflow_id: record.id().to_owned(),
+        status,
+        is_owned: record.owner_session.is_some(),
+        definition: record.graph().map_or_else(document, |graph| graph.plan.clone()),
     }
 }
 

@@ -153,6 +153,9 @@ pub(super) const WORKFLOW_FILE: Codes = codes! {
     UNPROCESSABLE_ENTITY "invalid_workflow" "stages[0].runnable: Runnable not found: writer"
         "correct the document; `turnwheel workflows validate` checks a file";
 };
+pub(super) const WORKFLOW_ID: Codes = codes! {
+    CONFLICT "workflow_id_taken" "`w5d41402abc4b2a76b9719d911017c592` is a plan of session `s1`" "use another `id`";
+};
 pub(super) const KNOWLEDGE_TEXT: Codes = codes! {
     BAD_REQUEST "invalid_source" "text: it has no text" "send Markdown or plain text";
 };
@@ -175,6 +178,8 @@ pub(super) const NEW_RUN: Codes = codes! {
         "send less text, or put large content somewhere else and send its address as an attachment";
     CONFLICT "run_id_taken" "`r1` is a chat session, or a run with another workflow, query, input, session, user or \
         channel" "omit `run_id` for a random one";
+    CONFLICT "not_ready" "`w5d41402abc4b2a76b9719d911017c592` is RUNNING, not READY or COMPLETED"
+        "wait for the end of its run, or let its conversation recover or replan it";
 };
 pub(super) const RUN_ENDED: Codes = codes! {
     CONFLICT "run_ended" "run `r1` has ended: it is `completed`" "only a pending or running run can be cancelled";

@@ -77,9 +77,9 @@ fn workflows(routes: Routes) -> Routes {
     let followed: &'static [Codes] = &[ID, NEW_RUN, WORKFLOW, STORE, QUEUE, PUBLISH, STREAM];
     let continued: &'static [Codes] = &[ID, NEW_RUN, WORKFLOW, EVENT_ID, RUN, STORE, QUEUE, PUBLISH, STREAM];
     routes
-        .add(workflows::LIST, workflows::list, &[STORE])
+        .add(workflows::LIST, workflows::list, &[ID, STORE])
         .add(workflows::SHOW, workflows::show, &[ID, WORKFLOW, STORE])
-        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, STORE])
+        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, STORE])
         .add_everywhere(workflows::STRUCTURE, workflows::structure, &[ID, WORKFLOW, STORE])
         .add_everywhere(run_stream::POST_RUN, run_stream::post_run, followed)
         .add_everywhere(run_stream::GET_RUN, run_stream::get_run, continued)

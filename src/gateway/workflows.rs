@@ -1,16 +1,16 @@
 //! Workflows: list, show and register.
 
-use super::input::{Body, Params};
+use super::input::{Body, Filter, Params};
 use super::operation::Operation;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use base::clock;
-use commands::workflows::{Registered, WorkflowSummary, load, register, summaries};
+use commands::workflows::{Registered, WorkflowSummary, load, plans, register, summaries};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use definitions::workflow::structure;
 use engine::run;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use types::ids;
 
@@ -20,11 +20,28 @@ pub(super) struct WorkflowList {
     workflows: Vec<WorkflowSummary>,
 }
 
+/// Which workflows to list.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+pub(super) struct WorkflowFilter {
+    /// Lists the plans that coordinator agents have made in this session, the last used first.
+    #[serde(default)]
+    owner_session: Option<String>,
+}
+
 pub(super) const LIST: Operation = Operation::get("/api/v1/workflows", "workflows", "list_workflows")
-    .summary("Lists all workflows, ordered by id.")
+    .summary("Lists all workflows, ordered by id, or the plans of a session.")
+    .details("Without `owner_session` the list has no plans of sessions.")
+    .query::<WorkflowFilter>()
     .ok::<WorkflowList>("The workflows");
-pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<WorkflowList>, Reject> {
-    Ok(Json(WorkflowList { workflows: summaries(state.store.as_ref()).await? }))
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    Filter(which): Filter<WorkflowFilter>,
+) -> Result<Json<WorkflowList>, Reject> {
+    let workflows = match which.owner_session {
+        Some(session_id) => plans(state.store.as_ref(), &session_id).await?,
+        None => summaries(state.store.as_ref()).await?,
+    };
+    Ok(Json(WorkflowList { workflows }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/workflows/{workflow_id}", "workflows", "show_workflow")
@@ -34,7 +51,7 @@ pub(super) async fn show(
     State(state): State<GatewayState>,
     Params(workflow_id): Params<String>,
 ) -> Result<Json<StoredWorkflow>, Reject> {
-    Ok(Json(load(state.store.as_ref(), &workflow_id).await?.to_stored()))
+    Ok(Json(commands::workflows::show(state.store.as_ref(), &workflow_id).await?))
 }
 
 pub(super) const STRUCTURE: Operation =

@@ -11,10 +11,11 @@
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
-//!   not written yet. `running_steps`: the number of running steps.
+//!   not written yet. `running_steps`: the number of running steps. `copied`: steps of another run.
 //! - `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
 //!   span.
 
+mod copied;
 mod deferred;
 mod error;
 mod guard;

@@ -3,7 +3,7 @@
 use super::ending::{failed, resumed_event_id};
 use super::event_publisher::EventAddress;
 use super::{RunJob, RunTurn, RunTurnOutcome};
-use crate::execution::CancelReason;
+use crate::execution::{CancelReason, TurnError};
 use crate::journal::Journal;
 use crate::workflow::orchestration::event::RunEvent;
 use crate::workflow::orchestration::failed_event;
@@ -18,13 +18,19 @@ use types::turn::TurnRecord;
 
 impl RunTurn<'_> {
     /// Builds the change for a run that was cancelled before it started.
-    pub(super) fn change_for_unstarted(&self, run_job: &RunJob<'_>, record: RunRecord, cause: String) -> Change {
+    pub(super) async fn change_for_unstarted(
+        &self,
+        run_job: &RunJob<'_>,
+        record: RunRecord,
+        cause: String,
+    ) -> Result<Change, TurnError> {
         let outbox = vec![self.last_event(run_job, failed_event(self.run_id(), &cause))];
         let reason = Some(cause.clone());
         let error = Some(RunFailure { path: String::new(), cause, attempts: 1 });
         let (status, ended_at) = (RunStatus::Cancelled, Some(self.services.clock.now()));
-        let record = Some(RunRecord { status, error, ended_at, started_at: None, ..record });
-        self.change(Outcome::Cancelled, None, RunTurnOutcome { record, outbox, reason })
+        let record = RunRecord { status, error, ended_at, started_at: None, ..record };
+        self.conclude(&record).await?;
+        Ok(self.change(Outcome::Cancelled, None, RunTurnOutcome { record: Some(record), outbox, reason }))
     }
 
     /// Builds the run's record with the status `running`.
@@ -56,12 +62,19 @@ impl RunTurn<'_> {
     }
 
     /// Builds the change for a run that cannot start.
-    pub(super) fn failed(&self, run_job: &RunJob<'_>, record: RunRecord, problem: String) -> Change {
+    pub(super) async fn failed(
+        &self,
+        run_job: &RunJob<'_>,
+        record: RunRecord,
+        problem: String,
+    ) -> Result<Change, TurnError> {
         let outbox = vec![self.last_event(run_job, failed_event(self.run_id(), &problem))];
         let reason = CancelReason::new("failed", problem.clone()).to_string();
         let failure = RunFailure { path: String::new(), cause: problem, attempts: 1 };
-        let record = Some(failed(record, failure, RunUsage::default(), self.services.clock.now()));
-        self.change(Outcome::Cancelled, None, RunTurnOutcome { record, outbox, reason: Some(reason) })
+        let record = failed(record, failure, RunUsage::default(), self.services.clock.now());
+        self.conclude(&record).await?;
+        let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason) };
+        Ok(self.change(Outcome::Cancelled, None, ended))
     }
 
     /// Builds the run's last event. After a resume its id contains the turn's id, because the run has already

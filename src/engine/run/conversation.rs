@@ -4,11 +4,14 @@
 //! with the id `resume-<run_id>` on that lane, and the job's turn adds the query and the output as two entries. They
 //! are added in lane order and only once, because the job's id is the same in every attempt of the run. A run that
 //! starts before that turn takes the missing entries from the records of the session's runs.
+//!
+//! A run that a coordinator agent has started publishes a job with the same id, whatever its end, if the session is to
+//! have a notice. Its entries are not added.
 
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
 use base::error::SharedError;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use storage::queue::{Publish, QueueError};
 use storage::store::{Store, StoreError};
 use tracing::warn;
@@ -38,12 +41,6 @@ pub(super) async fn publish_result(
     run: &RunRecord,
     output: &str,
 ) -> Result<(), TurnError> {
-    let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
-        return Ok(());
-    };
-    if !guard.holds().await? {
-        return Err(TurnError::Lost);
-    }
     let most = max_text(services.queue.max_payload());
     let outcome = json!({
         "status": RunStatus::Completed.as_str(),
@@ -53,6 +50,37 @@ pub(super) async fn publish_result(
         "channel": run.channel,
         "user_id": run.user_id,
     });
+    publish(services, guard, run, outcome).await
+}
+
+/// Publishes the job that gives its session a notice of the run's end. Durable on return. The end must be durable. `name`
+/// is that of the workflow.
+pub(super) async fn publish_notice(
+    services: &Services,
+    guard: &Guard,
+    run: &RunRecord,
+    name: &str,
+) -> Result<(), TurnError> {
+    let most = max_text(services.queue.max_payload());
+    let outcome = json!({
+        "status": run.status.as_str(),
+        "workflow_id": run.workflow_id,
+        "name": history::cut(name, most),
+        "output": run.output.as_deref().map(|output| history::cut(output, most)),
+        "error": run.error.as_ref().map(|failure| history::cut(&failure.to_string(), most).into_owned()),
+    });
+    publish(services, guard, run, outcome).await
+}
+
+/// Publishes the job with the outcome of a run on its session's lane. Its id is the same in every attempt of the run.
+/// Does nothing if the run has no session.
+async fn publish(services: &Services, guard: &Guard, run: &RunRecord, outcome: Value) -> Result<(), TurnError> {
+    let Some(session_id) = run.origin_session.clone().filter(|session_id| *session_id != run.run_id) else {
+        return Ok(());
+    };
+    if !guard.holds().await? {
+        return Err(TurnError::Lost);
+    }
     let body = JobBody::Resume { run_id: run.run_id.clone(), outcome };
     let job = Job { session_id: session_id.clone(), job_id: job_id(&run.run_id), body };
     let msg_id = Some(format!("{session_id}:{}", job.job_id));
@@ -61,12 +89,12 @@ pub(super) async fn publish_result(
         Ok(_) => Ok(()),
         // The run is repeated until the session's lane has room.
         Err(problem @ QueueError::Full(_)) => {
-            let text = format!("run result not added to the history of session `{session_id}`: {problem}");
+            let text = format!("result of run `{}` not sent to session `{session_id}`: {problem}", run.run_id);
             Err(TurnError::NoRoom(SharedError::explained(text, problem)))
         }
         // The run still completes. The next run of the session finds the result in the run's record.
         Err(problem @ (QueueError::TooLarge { .. } | QueueError::Refused(_))) => {
-            warn!(run_id = run.run_id, "run result not added to the history of its session: {problem}");
+            warn!(run_id = run.run_id, "run result not sent to its session: {problem}");
             Ok(())
         }
         Err(problem @ QueueError::Unavailable(_)) => Err(problem.into()),
@@ -85,7 +113,7 @@ pub(super) async fn history(store: &dyn Store, session_id: &str) -> Result<Vec<E
     let (session, runs) =
         futures::try_join!(store.session(session_id), store.runs(RunQuery { limit: MAX_RECENT_RUNS, ..query }))?;
     let mut entries = session.as_ref().map(|session| session.history.to_vec()).unwrap_or_default();
-    let missing = runs.iter().rev().filter(|run| !has_entries(run, session.as_ref()));
+    let missing = runs.iter().rev().filter(|run| run.notify.is_none() && !has_entries(run, session.as_ref()));
     let added: Vec<Entry> = missing.flat_map(entries_of_run).collect();
     entries.extend(added);
     Ok(entries)

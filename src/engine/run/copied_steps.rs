@@ -1,5 +1,6 @@
 //! Copies the recorded steps with which a resumed or restarted run continues.
 
+use super::recorded_end::END_KEY;
 use super::start_record::BEGIN_KEY;
 use super::start_record::{StartError, StartRecord};
 use super::{RunJob, RunTurn, start_record, step_reuse};
@@ -24,7 +25,9 @@ impl RunTurn<'_> {
             return Err(StartError::Unfit(format!("run `{from_run}` no longer exists")));
         };
         let steps = store.steps(&source.lane, &source.turn_id).await?;
-        let steps = step_reuse::steps_of_run(steps, &source.prefix);
+        let mut steps = step_reuse::steps_of_run(steps, &source.prefix);
+        // The run goes on, so its end does not count.
+        steps.retain(|step| step.key != END_KEY);
         let mut steps = match (self.is_resume(run_job), run_job.from_stage) {
             (true, _) => step_reuse::steps_for_resume(steps, source.error.as_ref().map_or("", |error| &error.path)),
             (false, None) => steps.into_iter().filter(is_begin).collect(),

@@ -7,7 +7,9 @@ use crate::execution::{Services, TurnError};
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
-use crate::workflow::orchestration::{Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, execute};
+use crate::workflow::orchestration::{
+    Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, TimeoutOf, execute,
+};
 use futures::FutureExt;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -24,8 +26,8 @@ pub(super) struct RunContext<'w> {
     pub(super) published: PublishedEvents,
     /// For a run within a turn: publishes the output as chunks to the user.
     pub(super) chunks: Option<OutputChunks>,
-    /// The longest execution time of a sub-agent's task.
-    pub(super) subagent_timeout: Option<Duration>,
+    /// The longest execution time that the caller allows.
+    pub(super) longest: Option<(Duration, TimeoutOf)>,
     /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
@@ -60,11 +62,10 @@ pub(super) async fn execute_workflow(
     context: RunContext<'_>,
 ) -> Result<RunEnd, RunInterruption> {
     let LoadedRun { start_record, resolved } = loaded;
-    let RunContext { run_id, journal, models, guard, published, chunks, subagent_timeout, elapsed, asking, params } =
-        context;
+    let RunContext { run_id, journal, models, guard, published, chunks, longest, elapsed, asking, params } = context;
     let mut limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
-    if let Some(timeout) = subagent_timeout {
-        limits = limits.of_subagent(timeout);
+    if let Some((timeout, of)) = longest {
+        limits = limits.within(timeout, of);
     }
     let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), published, chunks));
     let run_services = RunServices {

@@ -8,12 +8,12 @@
 //!   the recoveries and replans of graphs, and [`copied_steps`] copies them.
 //! - [`start_record`] records the definitions and the input as the first step. It finds the definitions in
 //!   [`stored`](crate::execution::stored).
-//! - [`mod@execute`] executes the workflow, and [`event_publisher`] publishes its events.
+//! - [`mod@execute`] executes the workflow, [`recorded_end`] records its end, and [`event_publisher`] publishes its events.
 //! - [`ending`] makes the final record, [`change`] the change to commit, and [`conversation`] adds the result to the
-//!   session's history.
+//!   session's history, or sends the session a notice. [`plan_state`] has the status of a session's plan.
 //!
-//! [`nested_run`] runs a workflow within a session's turn, for a FLOW action, and [`output_chunks`] publishes its
-//! output in chunks. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of
+//! [`nested_run`] runs a workflow within a session's turn, for a FLOW action or a coordinator's decision, and
+//! [`output_chunks`] publishes its output in chunks. [`recovered_run`] lets a failed run of a plan go on in a new one. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of
 //! `workflows_dir`.
 //!
 //! The last event of a run is in the outbox of the commit, so it is published only after the end is durable.
@@ -28,6 +28,9 @@ mod folder;
 mod graph_steps;
 mod nested_run;
 mod output_chunks;
+pub(crate) mod plan_state;
+mod recorded_end;
+pub(crate) mod recovered_run;
 mod start_record;
 mod step_reuse;
 pub mod timeline;
@@ -39,18 +42,20 @@ pub use start_record::StartRecord;
 pub(crate) use conversation::is_result_job;
 pub(crate) use ending::{FLOW_LEFT, FLOW_UNANSWERED};
 pub(crate) use nested_run::{NestedRun, NestedRunEnd, Subagent, SuspendedRun, abandon_run, end_runs_of_turn};
+pub(crate) use start_record::BEGIN_KEY;
 pub use step_reuse::{check_stage, steps_of_run};
 
 use crate::budget::TokenMeter;
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
 use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::failed_event;
 use crate::workflow::orchestration::resolved::ResolveError;
-use crate::workflow::orchestration::{RunEnd, failed_event};
-use ending::{completed, execution_time, failed, status_for, usage_of};
+use ending::{execution_time, status_for, usage_of};
 use event_publisher::PublishedEvents;
 use execute::{RunContext, RunInterruption, execute_workflow};
-use start_record::{LoadedRun, StartError};
+use recorded_end::{RecordedEnd, execute_as_step};
+use start_record::{LoadedRun, Origin, StartError};
 use std::sync::Arc;
 use storage::store::records::Change;
 use tracing::{debug, warn};
@@ -103,11 +108,18 @@ pub(crate) async fn give_up(
     warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "run abandoned");
     let record = turn.record(&run_job, known.as_ref(), String::new());
     let steps = services.store.steps(turn.run_id(), turn.turn_id()).await?;
-    let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
-    let event = failed_event(turn.run_id(), &reason.to_string());
-    let status = status_for(&reason);
-    let usage = if record.usage == RunUsage::default() { usage_of(&steps) } else { record.usage };
-    let record = RunRecord { error: Some(failure), ended_at: Some(services.clock.now()), status, usage, ..record };
+    let (record, event) = match RecordedEnd::from_steps(&steps, "") {
+        // The run has ended, and its session may know it already.
+        Some(end) => end.into_record(record, services.clock.now()),
+        None => {
+            let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
+            let (status, event) = (status_for(&reason), failed_event(turn.run_id(), &reason.to_string()));
+            let usage = if record.usage == RunUsage::default() { usage_of(&steps) } else { record.usage };
+            let ended_at = Some(services.clock.now());
+            (RunRecord { error: Some(failure), ended_at, status, usage, ..record }, event)
+        }
+    };
+    turn.conclude(&record).await?;
     let outbox = vec![turn.last_event(&run_job, event)];
     let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason.to_string()) };
     let journal = Journal::read_only(Arc::clone(&services.store), turn.run_id(), turn.turn_id(), steps);
@@ -195,23 +207,29 @@ impl<'a> RunTurn<'a> {
         }
         let record = self.record(run_job, known.as_ref(), String::new());
         if let Some(problem) = self.cancelled_before(known.as_ref()) {
-            return Ok(self.change_for_unstarted(run_job, record, problem));
+            return self.change_for_unstarted(run_job, record, problem).await;
         }
         if let Err(error) = self.copy_steps(run_job, known.as_ref()).await {
-            return self.start_failed(run_job, record, error);
+            return self.start_failed(run_job, record, error).await;
         }
         let again = self.resumed || run_job.from_run.is_some();
         let leased = self.services.leased_turn(&self.session, self.turn_id(), self.guard.clone());
         let journal = Journal::open(leased, again).await?;
         self.exclude_earlier(&journal, self.resumed);
         let RunJob { workflow_id, query, origin_session, .. } = *run_job;
-        let loaded = match start_record::start(self.services, &journal, workflow_id, query, origin_session).await {
+        let origin = Origin { session: origin_session, has_history: record.notify.is_none() };
+        let loaded = match start_record::start(self.services, &journal, workflow_id, query, origin).await {
             Ok(loaded) => loaded,
-            Err(error) => return self.start_failed(run_job, record, error),
+            Err(error) => return self.start_failed(run_job, record, error).await,
         };
         let hash = loaded.start_record.manifest.hash().to_owned();
         let record = RunRecord { hash, ..record };
         store.update_run(record.clone(), self.session.epoch).await?;
+        if loaded.resolved.root().owner_session.is_some()
+            && !plan_state::begin(self.services, workflow_id, self.run_id()).await?
+        {
+            debug!(run_id = self.run_id(), workflow_id, "the plan's status is that of another run");
+        }
         self.execute(run_job, loaded, journal.clone(), record).await.map(|ended| {
             let outcome = if ended.reason.is_some() { Outcome::Cancelled } else { Outcome::Flow };
             self.change(outcome, Some(&journal), ended)
@@ -219,12 +237,33 @@ impl<'a> RunTurn<'a> {
     }
 
     /// Ends a run that cannot start as failed, or returns the error with which the turn cannot continue.
-    fn start_failed(&self, run_job: &RunJob<'_>, record: RunRecord, error: StartError) -> Result<Change, TurnError> {
+    async fn start_failed(
+        &self,
+        run_job: &RunJob<'_>,
+        record: RunRecord,
+        error: StartError,
+    ) -> Result<Change, TurnError> {
         match error {
-            StartError::Unknown(id) => Ok(self.failed(run_job, record, ResolveError::Unknown(id).to_string())),
-            StartError::Unfit(problem) => Ok(self.failed(run_job, record, problem)),
+            StartError::Unknown(id) => self.failed(run_job, record, ResolveError::Unknown(id).to_string()).await,
+            StartError::Unfit(problem) => self.failed(run_job, record, problem).await,
             StartError::Turn(error) => Err(error),
         }
+    }
+
+    /// Makes the end of a run known that has no result for its session's history: sets the status of a session's plan,
+    /// and sends the notice of a run that a coordinator agent has started. A notice never precedes a durable end.
+    async fn conclude(&self, record: &RunRecord) -> Result<(), TurnError> {
+        if record.notify.is_some() {
+            self.services.store.update_run(record.clone(), self.session.epoch).await?;
+        }
+        plan_state::settle(self.services, record).await?;
+        if record.notify == Some(true) {
+            let workflow = self.services.store.workflow(&record.workflow_id).await?;
+            let name = workflow.as_ref().and_then(|workflow| Some(workflow.graph()?.name.as_str()));
+            let name = name.filter(|name| !name.is_empty()).unwrap_or(&record.workflow_id);
+            conversation::publish_notice(self.services, &self.guard, record, name).await?;
+        }
+        Ok(())
     }
 
     /// True if the run has not ended, or this turn ended it, or the job resumes it after a failure or a cancellation.
@@ -253,35 +292,35 @@ impl<'a> RunTurn<'a> {
             true => event_publisher::read_published(self.services, &address, self.session.epoch, &self.guard).await?,
             false => PublishedEvents::default(),
         };
-        let end = execute_workflow(
-            self.services,
-            address,
-            loaded,
-            RunContext {
-                run_id: self.run_id(),
-                models: self.services.models.limited_by(self.token_meter(&journal)),
-                elapsed: execution_time(&journal, self.started_at, self.resumed),
-                journal,
-                guard: &self.guard,
-                published,
-                chunks: None,
-                subagent_timeout: None,
-                asking: Arc::new(Asking::without_user()),
-                params: record.params.clone().unwrap_or_default(),
-            },
-        );
-        let RunEnd { outcome, usage, event, .. } = end.await.map_err(RunInterruption::into_turn_error)?;
-        let (outbox, now) = (vec![self.last_event(run_job, event)], self.services.clock.now());
-        Ok(match outcome {
-            Ok(output) => {
-                conversation::publish_result(self.services, &self.guard, &record, &output).await?;
-                RunTurnOutcome { record: Some(completed(record, &output, usage, now)), outbox, reason: None }
-            }
-            Err(failure) => {
-                let reason = Some(CancelReason::new("failed", failure.to_string()).to_string());
-                RunTurnOutcome { record: Some(failed(record, failure, usage, now)), outbox, reason }
-            }
-        })
+        let context = RunContext {
+            run_id: self.run_id(),
+            models: self.services.models.limited_by(self.token_meter(&journal)),
+            elapsed: execution_time(&journal, self.started_at, self.resumed),
+            journal: journal.clone(),
+            guard: &self.guard,
+            published,
+            chunks: None,
+            longest: None,
+            asking: Arc::new(Asking::without_user()),
+            params: record.params.clone().unwrap_or_default(),
+        };
+        let begun = Arc::clone(loaded.resolved.root());
+        let end = match record.notify {
+            Some(_) => execute_as_step(self.services, &journal, address, loaded, context).await,
+            None => execute_workflow(self.services, address, loaded, context).await.map(RecordedEnd::from),
+        };
+        let end = end.map_err(RunInterruption::into_turn_error)?;
+        plan_state::store_revision(self.services, &begun, end.revised.as_ref()).await?;
+        let output = end.output.clone();
+        let (record, event) = end.into_record(record, self.services.clock.now());
+        if begun.owner_session.is_some() || record.notify.is_some() {
+            self.conclude(&record).await?;
+        }
+        if let (Some(output), None) = (&output, record.notify) {
+            conversation::publish_result(self.services, &self.guard, &record, output).await?;
+        }
+        let reason = record.error.as_ref().map(|failure| CancelReason::new("failed", failure.to_string()).to_string());
+        Ok(RunTurnOutcome { record: Some(record), outbox: vec![self.last_event(run_job, event)], reason })
     }
 
     fn token_meter(&self, journal: &Journal) -> Arc<TokenMeter> {

@@ -3,18 +3,20 @@
 
 use super::ending::{completed, execution_time, failed, status_for, usage_of};
 use super::event_publisher::{self, EventAddress, PublishedEvents};
-use super::execute::{RunContext, RunInterruption, execute_workflow};
+use super::execute::{RunContext, RunInterruption};
 use super::output_chunks::OutputChunks;
-use super::start_record::{self, LoadedRun, StartError};
+use super::plan_state;
+use super::recorded_end::{END_KEY, RecordedEnd, execute_as_step};
+use super::start_record::{self, LoadedRun, Origin, StartError};
 use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{CancelReason, Services, TurnError};
-use crate::journal::{Done, Durability, Guard, Journal, Label, StepError};
+use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
-use crate::workflow::orchestration::{RevisedGraph, RunEnd, failed_event};
+use crate::workflow::orchestration::resolved::ResolvedDefinitions;
+use crate::workflow::orchestration::{TimeoutOf, failed_event};
 use crate::workflow::unregistered;
-use definitions::workflow::definition::Shape;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -24,9 +26,6 @@ use types::run::{RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-
-/// Key of the step that records how the run has ended. It is durable before the last event is published.
-const END_KEY: &str = "end";
 
 /// A workflow that a FLOW action runs, and the turn in which it runs.
 pub(crate) struct NestedRun<'t> {
@@ -49,6 +48,8 @@ pub(crate) struct NestedRun<'t> {
     pub(crate) query: &'t str,
     /// The inputs, which only a graph reads. Without them its inputs are those in the query, if that is a JSON object.
     pub(crate) params: Option<Map<String, Value>>,
+    /// The run that this run repeats, with the node from which it does so.
+    pub(crate) from: Option<(&'t str, &'t str)>,
     /// When the run started.
     pub(crate) run_started_at: Timestamp,
     /// When the current turn started.
@@ -59,6 +60,8 @@ pub(crate) struct NestedRun<'t> {
     pub(crate) asking: Arc<Asking>,
     /// The sub-agent whose task the run is.
     pub(crate) subagent: Option<Subagent<'t>>,
+    /// The longest execution time of a run for which the conversation waits.
+    pub(crate) longest: Option<Duration>,
     /// State from before the run waited for the answer that it now continues with.
     pub(crate) before: SuspendedRun,
 }
@@ -92,18 +95,6 @@ pub(crate) enum NestedRunEnd {
     Waits(SuspendedRun),
 }
 
-/// Output of the step that records how the run has ended.
-#[derive(Serialize, Deserialize)]
-struct RecordedEnd {
-    output: Option<String>,
-    failure: Option<RunFailure>,
-    usage: RunUsage,
-    event: RunEvent,
-    /// The last revision of a graph.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    revised: Option<RevisedGraph>,
-}
-
 impl NestedRun<'_> {
     /// The run's id. It is the same in every attempt of the turn.
     pub(crate) fn run_id(&self) -> String {
@@ -130,7 +121,8 @@ impl NestedRun<'_> {
     /// published.
     pub(crate) async fn run(&self, services: &Services) -> Result<NestedRunEnd, TurnError> {
         let journal = self.journal.scope(&self.prefix);
-        let loaded = start_record::start(services, &journal, self.workflow_id, self.query, None).await;
+        let origin = Origin { session: Some(self.session_id), has_history: false };
+        let loaded = start_record::start(services, &journal, self.workflow_id, self.query, origin).await;
         let LoadedRun { start_record, resolved } = match loaded {
             Ok(loaded) => loaded,
             Err(StartError::Unknown(id)) => return Ok(NestedRunEnd::Failed(unregistered(&id))),
@@ -139,23 +131,32 @@ impl NestedRun<'_> {
             }
             Err(StartError::Turn(error)) => return Err(error),
         };
-        let is_graph = matches!(resolved.root().workflow.shape, Shape::Graph(_));
+        let is_graph = resolved.root().graph().is_some();
         let params = self.params.clone().filter(|_| is_graph);
         let record = RunRecord { params, ..self.record(start_record.manifest.hash()) };
         let again = journal.has(END_KEY, END_KEY);
         if !again {
             services.store.update_run(record.clone(), self.epoch).await?;
         }
+        if !plan_state::claim(services, &journal, resolved.root(), &record.run_id).await? {
+            let failure = RunFailure { path: String::new(), cause: plan_state::busy(self.workflow_id), attempts: 1 };
+            let problem = failure.to_string();
+            services
+                .store
+                .update_run(failed(record, failure, RunUsage::default(), services.clock.now()), self.epoch)
+                .await?;
+            return Ok(NestedRunEnd::Failed(problem));
+        }
+        let plan = Arc::clone(resolved.root());
         let address = self.event_address();
         let mut published = match self.resumed {
             true => event_publisher::read_published(services, &address, self.epoch, self.guard).await?,
             false => PublishedEvents::default(),
         };
         published.recall(&self.before.told);
-        let end = match self
-            .execute_as_step(services, &journal, LoadedRun { start_record, resolved }, published.clone(), &record)
-            .await
-        {
+        let context = self.context(&journal, &resolved, published.clone(), &record);
+        let loaded = LoadedRun { start_record, resolved };
+        let end = match execute_as_step(services, &journal, self.event_address(), loaded, context).await {
             Ok(end) => end,
             Err(RunInterruption::Turn(error)) => return Err(error),
             Err(RunInterruption::Waits(told, usage)) => {
@@ -168,6 +169,7 @@ impl NestedRun<'_> {
         if !published.has(&end.event) {
             self.publish(services, &end.event).await?;
         }
+        plan_state::store_revision(services, &plan, end.revised.as_ref()).await?;
         let RecordedEnd { output, failure, usage, .. } = end;
         let now = services.clock.now();
         let (record, outcome) = match failure {
@@ -183,49 +185,31 @@ impl NestedRun<'_> {
                 (failed(record, failure, usage, now), NestedRunEnd::Failed(problem))
             }
         };
-        services.store.update_run(record, self.epoch).await?;
+        services.store.update_run(record.clone(), self.epoch).await?;
+        plan_state::end(services, &plan, &record).await?;
         Ok(outcome)
     }
 
-    /// Executes the workflow as one step, so that a run with a recorded end is not executed again.
-    async fn execute_as_step(
-        &self,
-        services: &Services,
+    fn context<'c>(
+        &'c self,
         journal: &Journal,
-        loaded: LoadedRun,
+        resolved: &ResolvedDefinitions,
         published: PublishedEvents,
-        record: &RunRecord,
-    ) -> Result<RecordedEnd, RunInterruption> {
-        let run_id = self.run_id();
+        record: &'c RunRecord,
+    ) -> RunContext<'c> {
         let stream = self.reply_stream.as_ref().map(Arc::clone);
-        let chunks = stream.map(|stream| OutputChunks::new(stream, loaded.resolved.output_stages()));
-        let context = RunContext {
-            run_id: &run_id,
+        let of_subagent = self.subagent.map(|subagent| (subagent.timeout, TimeoutOf::Subagent));
+        RunContext {
+            run_id: &record.run_id,
             journal: journal.clone(),
             models: self.models.clone(),
             guard: self.guard,
             published,
-            chunks,
-            subagent_timeout: self.subagent.map(|subagent| subagent.timeout),
+            chunks: stream.map(|stream| OutputChunks::new(stream, resolved.output_stages())),
+            longest: of_subagent.or_else(|| self.longest.map(|longest| (longest, TimeoutOf::Conversation))),
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
             params: record.params.clone().unwrap_or_default(),
-        };
-        let label = Label { kind: "run", target: self.workflow_id };
-        let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
-            let RunEnd { outcome, usage, event, revised } =
-                execute_workflow(services, self.event_address(), loaded, context).await?;
-            let (output, failure) = match outcome {
-                Ok(output) => (Some(output), None),
-                Err(failure) => (None, Some(failure)),
-            };
-            let ok = failure.is_none();
-            Ok(Done { ok, ..Done::ok(RecordedEnd { output, failure, usage, event, revised }) })
-        });
-        match Box::pin(step).await {
-            Ok(stepped) => Ok(stepped.output),
-            Err(StepError::Journal(error)) => Err(RunInterruption::Turn(error.into())),
-            Err(StepError::Operation(unended)) => Err(unended),
         }
     }
 
@@ -256,8 +240,8 @@ impl NestedRun<'_> {
             output: None,
             error: None,
             usage: RunUsage::default(),
-            from_run: None,
-            from_stage: None,
+            from_run: self.from.map(|(run_id, _)| run_id.to_owned()),
+            from_stage: self.from.map(|(_, node)| node.to_owned()),
             created_at: self.run_started_at,
             started_at: Some(self.run_started_at),
             ended_at: None,
@@ -326,9 +310,7 @@ async fn end_run(
         is_in_turn: true,
     };
     let publication = |event: &RunEvent| address.publication(event, services.queue.max_payload());
-    let key = format!("{}/{END_KEY}", run.prefix);
-    let end = steps.iter().find(|step| step.key == key);
-    let end = end.and_then(|step| serde_json::from_value::<RecordedEnd>(step.output.clone()).ok());
+    let end = RecordedEnd::from_steps(steps, &run.prefix);
     if run.status.has_ended() {
         // An earlier attempt to abandon the turn may have ended the run and failed to commit the event.
         let failed = run.error.map(|failure| failed_event(&run.run_id, &failure.cause));
@@ -346,6 +328,9 @@ async fn end_run(
             (RunRecord { status, error: Some(error), usage, ended_at: Some(now), ..run }, event)
         }
     };
-    services.store.update_run(run, epoch).await?;
+    services.store.update_run(run.clone(), epoch).await?;
+    if let Some(plan) = services.store.workflow(&run.workflow_id).await? {
+        plan_state::end(services, &plan, &run).await?;
+    }
     Ok(Some(publication(&event)))
 }

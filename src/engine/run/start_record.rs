@@ -68,17 +68,25 @@ impl<E: Into<TurnError>> From<E> for StartError {
     }
 }
 
-/// Records or replays the step `begin` of a run of `workflow_id`. The conversation of `session` goes before the
-/// query.
+/// The session that asked for a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Origin<'o> {
+    /// Its id.
+    pub(super) session: Option<&'o str>,
+    /// True if its conversation goes before the query.
+    pub(super) has_history: bool,
+}
+
+/// Records or replays the step `begin` of a run of `workflow_id`.
 pub(super) async fn start(
     services: &Services,
     journal: &Journal,
     workflow_id: &str,
     query: &str,
-    session: Option<&str>,
+    origin: Origin<'_>,
 ) -> Result<LoadedRun, StartError> {
     let label = Label { kind: BEGIN_KEY, target: workflow_id };
-    let work = |_| async move { resolve(services, workflow_id, query, session).await.map(Done::ok) };
+    let work = |_| async move { resolve(services, workflow_id, query, origin).await.map(Done::ok) };
     let start_record: StartRecord =
         match Box::pin(journal.step(BEGIN_KEY, label, Durability::OnReturn, workflow_id, work)).await {
             Ok(stepped) => stepped.output,
@@ -99,12 +107,16 @@ async fn resolve(
     services: &Services,
     workflow_id: &str,
     query: &str,
-    session: Option<&str>,
+    origin: Origin<'_>,
 ) -> Result<StartRecord, StartError> {
     let definitions: &StoredDefinitions = &services.definitions;
     let resolved = ResolvedDefinitions::resolve(definitions, &services.flows, workflow_id).await?;
+    // The plan of another session does not exist for this one.
+    if let Some(foreign) = resolved.definitions().0.find(|workflow| !workflow.is_for(origin.session)) {
+        return Err(StartError::Unknown(foreign.id().to_owned()));
+    }
     definitions.keep(&resolved).await?;
-    let history = match session {
+    let history = match origin.session.filter(|_| origin.has_history) {
         Some(session) => conversation::history(services.store.as_ref(), session).await?,
         None => Vec::new(),
     };

@@ -180,10 +180,12 @@ impl Turn<'_> {
             workflow_id,
             query,
             params: None,
+            from: None,
             run_started_at: self.started_at(),
             turn_started_at: self.started_at(),
             asking: Arc::new(Asking::without_user()),
             subagent: None,
+            longest: None,
             before: SuspendedRun::default(),
         }
     }

@@ -12,7 +12,8 @@
 //!   carried out.
 //! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
 //!   turn with the status `cancelled`.
-//! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have completed.
+//! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have ended; `notice` is the
+//!   reply for a run that a coordinator has started.
 //! - `prompt` builds the variables of the prompts, `planner` makes the plan from the model's draft, and `placeholder`
 //!   recognises texts that a model has copied from its prompt.
 //! - `interruption` is the reason for which a part of a turn has no result.
@@ -29,6 +30,7 @@ mod handoff;
 mod interruption;
 mod iterate;
 mod knowledge_reply;
+mod notice;
 mod pending_flow;
 pub(crate) mod placeholder;
 mod plan_and_greet;
@@ -42,7 +44,7 @@ mod timer_turn;
 mod user;
 
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
-pub use coordinator::{DecisionOutcome, RecordedDecision, decisions_of_turn, unavailable};
+pub use coordinator::{DecisionOutcome, JudgedWorkflow, RecordedDecision, decisions_of_turn};
 pub use handoff::HUMAN_REPLY;
 pub(crate) use timer_turn::is_obsolete;
 

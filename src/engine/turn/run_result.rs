@@ -10,7 +10,7 @@ use types::session::Role;
 
 impl Turn<'_> {
     /// Adds the run's query and output to the history. Publishes no reply, since the run's events have reported the
-    /// output. Does nothing if the run belongs to another session, is a flow of a turn, has failed or was cancelled.
+    /// output. For a run that a coordinator agent has started it replies with a notice instead. Does nothing if the run belongs to another session, is a flow of a turn, has failed or was cancelled.
     pub(super) async fn add_run_result(
         mut self: Box<Self>,
         run_id: &str,
@@ -18,8 +18,10 @@ impl Turn<'_> {
     ) -> Result<Change, TurnError> {
         let Some(run) = self.services.store.run(run_id).await? else { return self.finish_without_change() };
         let is_own = run.origin_session.as_deref() == Some(&self.session.session_id) && run.lane == run.run_id;
-        if !is_own || matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
-            return self.finish_without_change();
+        match run.notify {
+            Some(true) if is_own => return self.give_notice(&run, outcome),
+            None if is_own && !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) => {}
+            _ => return self.finish_without_change(),
         }
         // The run may not be committed yet. The output in the job is the same, since the run's steps are recorded.
         let output = run.output.as_deref().or_else(|| outcome["output"].as_str()).unwrap_or_default();

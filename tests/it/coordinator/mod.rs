@@ -1,13 +1,17 @@
 //! Agents with `mode: coordinator`: their decisions are judged, reported and carried out one at a time.
 
+mod background;
 mod crashes;
 mod large;
+mod plans;
+mod recoveries;
 mod tasks;
 
 use crate::scenarios::{acts, on_both_backends, sales_with};
 use crate::support::engine::{Backend, Engine};
 use crate::support::script::{Answer, Asked, ScriptedModel};
 use ::commands::session_decisions::session_decisions;
+use definitions::workflow::session_plan::SessionPlan;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::execution::Services;
 use futures::{StreamExt, future};
@@ -33,7 +37,6 @@ on_both_backends!(
     secrets_are_masked_in_the_events_of_decisions,
     recorded_decisions_are_listed_and_judged_again,
     a_coordinator_hands_off_like_any_agent,
-    plans_are_refused_with_the_types_that_work,
 );
 
 /// A decision in the form of the model's answer.
@@ -82,6 +85,44 @@ async fn engine(backend: Backend, answers: Vec<Value>) -> Engine {
     engine.apply(coordinator()).await;
     engine.start_worker();
     engine
+}
+
+/// A script whose further answers depend on the prompt: `{id}` in an answer becomes the id of the session's first plan.
+fn with_ids(answers: Vec<Value>) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
+    let place = AtomicUsize::new(0);
+    move |asked| {
+        if !asked.schema.ends_with("conversation_decision") {
+            return Answer::Content(format!("答：{}", asked.user));
+        }
+        let next = answers[place.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1)].to_string();
+        let next: Value = serde_json::from_str(&next.replace("{id}", &plan_id(&asked.system))).unwrap();
+        match asked.schema.as_str() {
+            "conversation_decision" => Answer::json(&next),
+            _ => Answer::json(&json!({"plan": {"greeting": "您好"}, "answer": next})),
+        }
+    }
+}
+
+/// The id of a plan in a prompt; empty if there is none.
+fn plan_id(prompt: &str) -> String {
+    let ids = prompt.match_indices('w').filter_map(|(at, _)| prompt.get(at..at + 33));
+    let mut ids = ids.filter(|id| id[1..].chars().all(|digit| digit.is_ascii_hexdigit()));
+    ids.next().unwrap_or_default().to_owned()
+}
+
+/// An engine whose coordinator decides as scripted by [`with_ids`]. `{api}` in an answer is the address of the API.
+async fn engine_with_ids(backend: Backend, answers: Vec<Value>) -> Engine {
+    let engine = Engine::watching(backend, ScriptedModel::start(|_| Answer::Hang).await).await;
+    let answers = json!(answers).to_string().replace("{api}", &engine.api.base_url);
+    engine.model.script(with_ids(serde_json::from_str(&answers).unwrap()));
+    engine.apply(coordinator()).await;
+    engine.start_worker();
+    engine
+}
+
+/// The plans of the session, the last used first.
+async fn plans_of(engine: &Engine, session_id: &str) -> Vec<SessionPlan> {
+    engine.store.plans_of(session_id).await.unwrap()
 }
 
 /// The events of decisions, in order.
@@ -308,14 +349,6 @@ async fn a_coordinator_hands_off_like_any_agent(backend: Backend) {
     let turn = engine.say("s1", "m-1", "转人工").await;
     assert_eq!(turn.outcome, Outcome::Transferred);
     assert_eq!(engine.api.calls("/desk").len(), 1);
-}
-
-async fn plans_are_refused_with_the_types_that_work(backend: Backend) {
-    let node = decision("create_node", json!({"node_type": "LLM", "node_name": "问", "config": {"prompt": "你好"}}));
-    let engine = engine(backend, vec![answer(&[node]), answer(&[respond("好的")])]).await;
-    engine.say("s1", "m-1", "建节点").await;
-    let rejected = decisions(&engine, "s1").await.remove(1);
-    assert!(rejected["errors"][0].as_str().unwrap().contains("`spawn_subagent`"), "{rejected}");
 }
 
 /// Shared by the tests of interrupted turns.

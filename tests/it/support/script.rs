@@ -24,6 +24,8 @@ pub struct Asked {
     pub tools: Vec<String>,
     /// The last message if it is a tool's result.
     pub result: Option<String>,
+    /// The requested temperature.
+    pub temperature: Option<f64>,
     /// Number of earlier calls.
     pub index: usize,
     pub idempotency_key: String,
@@ -47,6 +49,7 @@ impl From<&Call> for Asked {
                 .filter(|message| message["role"] == "tool")
                 .and_then(|message| message["content"].as_str())
                 .map(str::to_owned),
+            temperature: call.body["temperature"].as_f64(),
             index: call.number,
             idempotency_key: call.header("idempotency-key").to_owned(),
             traceparent: call.header("traceparent").to_owned(),

@@ -176,7 +176,8 @@ impl Definitions for Bench {
         let limits = LimitsConfig::default();
         let workflow = Arc::new(Workflow { id: "case".into(), description: String::new(), shape, limits });
         let (document, hash) = (json!({}), "h1".to_owned());
-        let record = WorkflowRecord { workflow, document, hash, updated_at: clock::now(), source: None };
+        let record =
+            WorkflowRecord { workflow, document, hash, updated_at: clock::now(), source: None, owner_session: None };
         Ok((id == "case").then(|| Arc::new(record)))
     }
 

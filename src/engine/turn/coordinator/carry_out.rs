@@ -1,6 +1,8 @@
 //! Carries out valid decisions.
 
 use super::Round;
+use super::execution::{Executed, SyncRun};
+use super::judge::Accepted;
 use crate::execution::{CancelReason, TurnError};
 use crate::run::{NestedRun, NestedRunEnd, Subagent};
 use crate::turn::interruption::Interruption;
@@ -20,37 +22,59 @@ impl Turn<'_> {
         iteration: u32,
         state: &mut LoopState,
         round: &mut Round,
-        payload: Payload,
+        accepted: Accepted,
     ) -> Result<LoopControl, Interruption> {
-        if !matches!(payload, Payload::Continue(_)) {
+        if !matches!(*accepted.payload, Payload::Continue(_)) {
             state.idle = 0;
             state.note = None;
         }
-        match payload {
+        let (kind, result) = match *accepted.payload {
             Payload::Respond(respond) => {
                 self.say(iteration, state, respond).await?;
-                Ok(LoopControl::End(LoopEnd::Answered))
+                return Ok(LoopControl::End(LoopEnd::Answered));
             }
             Payload::RequestClarification(question) => {
                 self.suspend_task(iteration, state, round, question);
-                Ok(LoopControl::End(LoopEnd::Answered))
+                return Ok(LoopControl::End(LoopEnd::Answered));
             }
-            Payload::Continue(thought) => Ok(think(state, round, thought)?),
+            Payload::Continue(thought) => return Ok(think(state, round, thought)?),
             Payload::SpawnSubagent(spawn) => {
                 self.settle().await?;
-                let result = self.spawn(iteration, spawn).boxed().await?;
-                state.results.push(Arc::new((DecisionType::SpawnSubagent.as_str().to_owned(), result)));
-                Ok(LoopControl::Continue)
+                (DecisionType::SpawnSubagent, self.spawn(iteration, spawn).boxed().await?)
             }
-            Payload::ErrorRecovery(_)
-            | Payload::ReplanWorkflow(_)
-            | Payload::ExecuteWorkflow(_)
-            | Payload::CreateWorkflowPlan(_)
-            | Payload::ModifyNode(_)
-            | Payload::CreateNode(_) => {
-                Err(TurnError::Failed("a decision that no turn carries out was not rejected".into()).into())
+            Payload::ExecuteWorkflow(ref execute) => match self.execute_workflow(iteration, execute).boxed().await? {
+                Executed::Result(result) => (DecisionType::ExecuteWorkflow, result),
+                Executed::Started => return Ok(LoopControl::End(LoopEnd::Answered)),
+            },
+            Payload::CreateWorkflowPlan(_) => {
+                (DecisionType::CreateWorkflowPlan, self.create_plan(iteration, &accepted).boxed().await?)
             }
+            Payload::CreateNode(_) => (DecisionType::CreateNode, self.create_node(iteration, &accepted).boxed().await?),
+            Payload::ModifyNode(_) => (DecisionType::ModifyNode, self.modify_node(iteration, &accepted).boxed().await?),
+            Payload::ReplanWorkflow(_) => {
+                (DecisionType::ReplanWorkflow, self.replan(iteration, &accepted).boxed().await?)
+            }
+            Payload::ErrorRecovery(_) => {
+                (DecisionType::ErrorRecovery, self.recover(iteration, &accepted).boxed().await?)
+            }
+        };
+        state.results.push(Arc::new((kind.as_str().to_owned(), result)));
+        Ok(LoopControl::Continue)
+    }
+
+    /// Stores a plan with one node, runs it, and returns the result of the run.
+    async fn create_node(&mut self, iteration: u32, accepted: &Accepted) -> Result<Value, TurnError> {
+        let stored = self.create_plan(iteration, accepted).await?;
+        if stored["ok"] != true {
+            return Ok(stored);
         }
+        let (id, query) = (self.plan_id(iteration), self.message_text());
+        let run = SyncRun { workflow_id: &id, query: &query, params: Map::new(), from: None };
+        let mut result = self.run_within_turn(iteration, run).await?;
+        if let Some(fields) = result["result"].as_object_mut() {
+            fields.insert("workflow_id".into(), id.into());
+        }
+        Ok(result)
     }
 
     async fn say(&mut self, iteration: u32, state: &LoopState, respond: Respond) -> Result<(), Interruption> {

@@ -1,6 +1,7 @@
 //! The verdict on a decision, and the events that report it.
 
-use super::{Round, available};
+use super::Round;
+use super::workflows::{JudgedWorkflow, add_workflows, named};
 use crate::execution::TurnError;
 use crate::execution::scripts::with_scripts;
 use crate::journal::{Done, Durability, Label, StepError};
@@ -13,15 +14,25 @@ use decisions::payload::Payload;
 use decisions::world::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::convert::Infallible;
+use std::borrow::Cow;
+use storage::store::StoreError;
 use types::event::EventType;
 
 /// The verdict on a decision.
 pub(super) enum Verdict {
     /// The decision may be carried out.
-    Valid { payload: Box<Payload>, corrections: Vec<Correction>, warnings: Vec<String> },
+    Valid { accepted: Accepted, corrections: Vec<Correction>, warnings: Vec<String> },
     /// The decision must not be carried out.
     Rejected { errors: Vec<String> },
+}
+
+/// A valid decision.
+pub(super) struct Accepted {
+    pub(super) payload: Box<Payload>,
+    /// The same as JSON.
+    pub(super) fields: Map<String, Value>,
+    /// The workflow that it names.
+    pub(super) workflow: Option<JudgedWorkflow>,
 }
 
 /// Output of the step that records a verdict. A repeated turn follows it, even if the world has changed.
@@ -37,6 +48,9 @@ pub(super) struct RecordedVerdict {
     pub(super) corrections: Vec<Correction>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
+    /// The workflow that the decision names, as it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) workflow: Option<JudgedWorkflow>,
 }
 
 impl Turn<'_> {
@@ -49,32 +63,36 @@ impl Turn<'_> {
     ) -> Result<Verdict, TurnError> {
         let (kind, key, journal) = (decision.decision_type, format!("{iteration}/judge"), self.journal.clone());
         let label = Label { kind: "decision", target: kind.as_str() };
-        let (services, input) = (self.services, decision.clone());
+        let (services, input, place) = (self.services, decision.clone(), self.place());
         let step = journal.step(&key, label, Durability::OnReturn, &input, |_| async move {
-            let world = with_scripts(world, &decision.payload, &services.sandbox).await;
+            let mut world = Cow::Borrowed(world);
+            // Only some types depend on workflows. Those are read now, since the decision before may have changed them.
+            let workflow = match named(&decision, place.current) {
+                Some(_) => add_workflows(services, place, &decision, world.to_mut()).await?,
+                None => None,
+            };
+            let world = with_scripts(&world, &decision.payload, &services.sandbox).await;
             let verdict = match Coordinator::new(world.as_ref()).judge(decision) {
-                Judged::Rejected { errors } => {
-                    RecordedVerdict { errors, corrected: None, corrections: Vec::new(), warnings: Vec::new() }
-                }
+                Judged::Rejected { errors } => RecordedVerdict { errors, workflow, ..RecordedVerdict::default() },
                 Judged::Valid { fields, corrections, warnings, .. } => {
                     let corrected = (!corrections.is_empty()).then_some(fields);
-                    RecordedVerdict { errors: available::unavailable(kind), corrected, corrections, warnings }
+                    RecordedVerdict { errors: Vec::new(), corrected, corrections, warnings, workflow }
                 }
             };
             let (ok, with_commit) = (verdict.errors.is_empty(), !kind.has_result());
-            Ok::<_, Infallible>(Done { ok, with_commit, ..Done::ok(verdict) })
+            Ok::<_, StoreError>(Done { ok, with_commit, ..Done::ok(verdict) })
         });
-        let RecordedVerdict { errors, corrected, corrections, warnings } = match Box::pin(step).await {
+        let RecordedVerdict { errors, corrected, corrections, warnings, workflow } = match Box::pin(step).await {
             Ok(stepped) => stepped.output,
             Err(StepError::Journal(error)) => return Err(error.into()),
-            Err(StepError::Operation(never)) => match never {},
+            Err(StepError::Operation(error)) => return Err(error.into()),
         };
         if !errors.is_empty() {
             return Ok(Verdict::Rejected { errors });
         }
-        let fields = corrected.as_ref().unwrap_or(&input.payload);
-        let payload = Payload::read(kind, fields).map_err(|error| TurnError::Replay(error.into()))?;
-        Ok(Verdict::Valid { payload: Box::new(payload), corrections, warnings })
+        let fields = corrected.unwrap_or(input.payload);
+        let payload = Box::new(Payload::read(kind, &fields).map_err(|error| TurnError::Replay(error.into()))?);
+        Ok(Verdict::Valid { accepted: Accepted { payload, fields, workflow }, corrections, warnings })
     }
 
     /// Reports a new decision. Returns its id, which is the same in every attempt of the turn.

@@ -1,6 +1,7 @@
 //! The decisions of a recorded turn with their verdicts, read from the steps of the turn.
 
 use super::judge::RecordedVerdict;
+use super::workflows::JudgedWorkflow;
 use super::{OUTDATED, order};
 use crate::model::answer::object;
 use decisions::answer::Answer;
@@ -62,6 +63,9 @@ pub struct RecordedDecision {
     pub corrections: Vec<Correction>,
     /// Probable mistakes.
     pub warnings: Vec<String>,
+    /// The workflow that the decision names, in the version and with the status with which it was judged; null if there
+    /// was none.
+    pub workflow: Option<JudgedWorkflow>,
     /// When the verdict was recorded.
     pub at: Timestamp,
 }
@@ -104,6 +108,10 @@ impl Ledger<'_> {
             return self.record(decision, DecisionOutcome::Rejected, verdict, step.at);
         }
         self.record(decision, DecisionOutcome::Valid, verdict, step.at);
+        // A receipt ends the turn.
+        if self.by_key.get(format!("{iteration}/start").as_str()).is_some_and(|start| start.ok) {
+            self.queue.clear();
+        }
         for waiting in std::mem::take(&mut self.queue) {
             let outcome = match order::fate(kind, waiting.decision_type) {
                 order::Fate::Next => {
@@ -133,7 +141,7 @@ impl Ledger<'_> {
 
     fn record(&mut self, decision: Decision, outcome: DecisionOutcome, verdict: RecordedVerdict, at: Timestamp) {
         let Decision { decision_type, confidence, payload } = decision;
-        let RecordedVerdict { errors, corrected, corrections, warnings } = verdict;
+        let RecordedVerdict { errors, corrected, corrections, warnings, workflow } = verdict;
         let (turn_id, decision_id) = (self.turn_id.to_owned(), format!("{}/{}", self.turn_id, self.recorded.len()));
         self.recorded.push(RecordedDecision {
             decision_id,
@@ -146,6 +154,7 @@ impl Ledger<'_> {
             corrected,
             corrections,
             warnings,
+            workflow,
             at,
         });
     }

@@ -2,21 +2,25 @@
 //! loop takes one at a time by priority: it judges the decision, reports the verdict and carries the decision out. After
 //! the last one it asks the model again.
 //!
-//! - `question` asks the model. `judge` records a verdict and publishes the decision's events. `available` names the
-//!   decisions that turns carry out.
+//! - `question` asks the model. `workflows` reads the session's plans, for the prompt and for the verdict. `judge` records a
+//!   verdict and publishes the decision's events.
+//! - `carry_out` follows a valid decision: `plan_changes` stores plans, `execution` runs them, `recovery` lets a failed run
+//!   go on, and `task` suspends the task while the user is asked.
 //! - `ledger` reads the decisions of a recorded turn.
-//! - `carry_out` follows a valid decision. `task` suspends the task while the user is asked.
 
-mod available;
 mod carry_out;
+mod execution;
 mod judge;
 mod ledger;
+mod plan_changes;
 mod question;
+mod recovery;
 mod task;
+mod workflows;
 
-pub use available::unavailable;
 pub use ledger::{DecisionOutcome, RecordedDecision, decisions_of_turn};
 pub(super) use question::CoordinatorAnswer;
+pub use workflows::JudgedWorkflow;
 
 use super::decision::Decision as ActionDecision;
 use super::interruption::Interruption;
@@ -154,12 +158,16 @@ impl Turn<'_> {
                 round.errors = errors.into_iter().map(|error| format!("{kind}: {error}")).collect();
                 Ok(LoopControl::Continue)
             }
-            Verdict::Valid { payload, corrections, mut warnings } => {
+            Verdict::Valid { accepted, corrections, mut warnings } => {
                 round.rejections = 0;
                 warnings.append(&mut round.warnings);
                 self.tell(round, kind, &id, EventBody::DecisionValidated { corrections, warnings });
-                let control = self.carry_out(iteration, state, round, *payload).await?;
-                self.resolve_waiting(iteration, round, kind);
+                let control = self.carry_out(iteration, state, round, accepted).await?;
+                match control {
+                    LoopControl::Continue => self.resolve_waiting(iteration, round, kind),
+                    // The turn has ended with a reply.
+                    LoopControl::End(_) => round.queue.clear(),
+                }
                 Ok(control)
             }
         }

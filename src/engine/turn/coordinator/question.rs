@@ -1,6 +1,7 @@
 //! The questions to a coordinator's model: phase 1 returns the plan with the first answer, phase 2 an answer.
 
-use super::{Round, available};
+use super::Round;
+use crate::execution::TurnError;
 use crate::execution::prompt_view::pretty_json;
 use crate::model::answer::object;
 use crate::model::{ActionAnswer, Facts, ResponseSchema};
@@ -54,7 +55,7 @@ impl Turn<'_> {
         let mut variables = self.phase2_variables(state, &message)?;
         variables.add("errors", round.errors.join("\n"));
         variables.add("thoughts", round.thoughts.join("\n"));
-        for (name, text) in self.coordinator_texts() {
+        for (name, text) in self.coordinator_texts().await? {
             variables.add(name, text);
         }
         let system = self.services.prompts.fill("coordinator", variables).map_err(prompt::failed)?;
@@ -86,8 +87,9 @@ impl Turn<'_> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session);
         let mut context = json!(Phase1::new(&self.agent, self.services, &message, conversation));
+        let texts = self.coordinator_texts().await?;
         if let Some(fields) = context.as_object_mut() {
-            fields.extend(self.coordinator_texts().map(|(name, text)| (name.to_owned(), text.into())));
+            fields.extend(texts.into_iter().map(|(name, text)| (name.to_owned(), text.into())));
         }
         let system = self.services.prompts.render("coordinator_phase1", &context).map_err(prompt::failed)?;
         let question = DecisionRequest {
@@ -106,22 +108,30 @@ impl Turn<'_> {
     }
 
     /// The variables that only the prompts of coordinators have.
-    fn coordinator_texts(&self) -> [(&'static str, String); 3] {
+    async fn coordinator_texts(&self) -> Result<Vec<(&'static str, String)>, TurnError> {
         let subagents = self.agent.config.subagents.iter();
         let subagents: Value = subagents
             .map(|one| json!({"type": one.kind, "description": one.description, "task_payload": one.input}))
             .collect();
         let task = self.task.as_ref().map(|task| pretty_json(&json!(task))).unwrap_or_default();
-        let kinds: Map<String, Value> = available::AVAILABLE
-            .iter()
-            .filter_map(|kind| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?)))
-            .collect();
-        [
+        let mut texts = vec![
             ("subagents_json", pretty_json(&subagents)),
             ("task", task),
-            ("decisions_json", Value::Object(kinds).to_string()),
-        ]
+            ("decisions_json", decision_schemas()),
+            ("workflows", self.workflows_text().await?),
+        ];
+        texts.extend(self.node_texts());
+        Ok(texts)
     }
+}
+
+/// The schemas of all payloads as JSON text.
+fn decision_schemas() -> String {
+    static SCHEMAS: LazyLock<String> = LazyLock::new(|| {
+        let named = |kind: DecisionType| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?));
+        Value::Object(DecisionType::ALL.into_iter().filter_map(named).collect::<Map<_, _>>()).to_string()
+    });
+    SCHEMAS.clone()
 }
 
 fn conversation_schema() -> ResponseSchema {

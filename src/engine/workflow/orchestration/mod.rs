@@ -43,4 +43,4 @@ pub use ask::AskOutcome;
 pub use graph::RevisedGraph;
 pub use run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute, failed_event};
 pub use timeline::{TimelineEntry, timeline};
-pub use usage::Limits;
+pub use usage::{Limits, TimeoutOf};

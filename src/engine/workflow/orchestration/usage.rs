@@ -26,8 +26,19 @@ pub struct Limits {
     pub max_tokens: u64,
     /// Branches of one parallel workflow that run concurrently.
     pub max_parallel: usize,
-    /// True if a sub-agent's timeout limits the run, and not that of the workflow.
-    pub is_subagent_timeout: bool,
+    /// The origin of `timeout`.
+    pub timeout_of: TimeoutOf,
+}
+
+/// The origin of a run's timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutOf {
+    /// The workflow or the settings.
+    Workflow,
+    /// The task of a sub-agent.
+    Subagent,
+    /// A conversation that waits for the run.
+    Conversation,
 }
 
 impl Limits {
@@ -39,7 +50,7 @@ impl Limits {
         max_model_calls: u64::MAX,
         max_tokens: 0,
         max_parallel: usize::MAX,
-        is_subagent_timeout: false,
+        timeout_of: TimeoutOf::Workflow,
     };
 
     /// The limits of a workflow file, capped by the settings.
@@ -57,13 +68,13 @@ impl Limits {
             max_model_calls: within(file.max_model_calls, settings.max_model_calls),
             max_tokens: within(file.max_tokens, settings.max_tokens),
             max_parallel: settings.max_parallel,
-            is_subagent_timeout: false,
+            timeout_of: TimeoutOf::Workflow,
         }
     }
 
-    /// These limits for a sub-agent's task, which may take `timeout` at most.
-    pub(crate) fn of_subagent(self, timeout: Duration) -> Self {
-        if timeout < self.timeout { Self { timeout, is_subagent_timeout: true, ..self } } else { self }
+    /// These limits for a run that may take `timeout` at most.
+    pub(crate) fn within(self, timeout: Duration, timeout_of: TimeoutOf) -> Self {
+        if timeout < self.timeout { Self { timeout, timeout_of, ..self } } else { self }
     }
 }
 
@@ -147,14 +158,17 @@ impl UsageCounters {
     /// Error of a run that exceeds its timeout.
     pub(super) fn timeout_message(&self) -> String {
         let timeout = duration::format(self.limits.timeout);
-        if self.limits.is_subagent_timeout {
-            return format!(
+        match self.limits.timeout_of {
+            TimeoutOf::Subagent => format!(
                 "the task took longer than {timeout}; give a longer `timeout`, at most that of the agent file's `subagents`"
-            );
+            ),
+            TimeoutOf::Conversation => format!(
+                "the run took longer than {timeout}, and a conversation waits no longer; give `execution_mode` `async`"
+            ),
+            TimeoutOf::Workflow => format!(
+                "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
+            ),
         }
-        format!(
-            "the run took longer than {timeout}; raise `limits.timeout` in the file or the setting workflow.timeout"
-        )
     }
 
     pub(super) fn usage(&self) -> RunUsage {

@@ -1,0 +1,204 @@
+//! Runs that a coordinator starts in a lane of their own: the receipt, and the notice of the end.
+
+use super::plans::{execute, http, node, plan, report, statuses_of};
+use super::*;
+use crate::support::engine::DEADLINE;
+use crate::support::{api, eventually};
+use decisions::world::WorkflowStatus;
+use tokio::sync::Semaphore;
+use types::event::Reply;
+use types::run::{RunQuery, RunRecord, RunStatus};
+
+on_both_backends!(
+    s24_an_asynchronous_run_gives_a_receipt_now_and_one_notice_at_its_end,
+    a_run_without_notification_ends_silently,
+    a_failed_run_is_told_with_its_reason,
+    a_cancelled_run_is_told_once,
+    a_plan_that_runs_is_not_run_again,
+    a_worker_that_stops_during_the_run_gives_one_notice,
+    a_large_input_travels_in_the_record_of_the_run,
+    a_notice_leaves_a_question_as_it_is,
+);
+
+fn start(notify: bool) -> Value {
+    execute(json!({"execution_mode": "async", "notify_on_completion": notify}))
+}
+
+/// The run that the session's coordinator has started.
+async fn run(engine: &Engine) -> RunRecord {
+    let query = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
+    let mut runs = engine.store.runs(query).await.unwrap();
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs.remove(0)
+}
+
+async fn notices(engine: &Engine) -> Vec<Reply> {
+    engine.replies("s1").await.into_iter().filter(|reply| reply.kind == ReplyKind::Final).collect()
+}
+
+/// Waits for the notice of the run.
+async fn noticed(engine: &Engine) -> Reply {
+    let run = run(engine).await;
+    engine.turn("s1", &format!("resume-{}", run.run_id)).await;
+    let notices = notices(engine).await;
+    let [notice] = &notices[..] else { panic!("{notices:?}") };
+    notice.clone()
+}
+
+/// An engine whose API waits for a permit.
+async fn gated(backend: Backend, answers: Vec<Value>) -> (Engine, Arc<Semaphore>) {
+    let engine = engine_with_ids(backend, answers).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let of_api = Arc::clone(&gate);
+    engine.api.script(move |_, _| api::Answer::Gated(Arc::clone(&of_api), 200, json!({"rows": [1]})));
+    (engine, gate)
+}
+
+async fn s24_an_asynchronous_run_gives_a_receipt_now_and_one_notice_at_its_end(backend: Backend) {
+    let answers = vec![answer(&[report()]), answer(&[respond("早了"), start(true)]), answer(&[respond("不客气")])];
+    let (engine, gate) = gated(backend, answers).await;
+    let turn = engine.say("s1", "m-1", "执行销售分析流程，好了告诉我").await;
+    assert_eq!((turn.outcome, turn.statuses.last().unwrap().status), (Outcome::Answered, Status::Ready));
+    let receipt = engine.replies("s1").await.pop().unwrap();
+    let begun = run(&engine).await;
+    assert_eq!((receipt.kind, &receipt.metadata["run_id"]), (ReplyKind::Response, &json!(begun.run_id)));
+    assert_eq!(receipt.metadata["workflow_id"], json!(begun.workflow_id));
+    assert!(receipt.text.contains("销售报告") && receipt.text.contains("通知"), "{}", receipt.text);
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Running]);
+    assert!(notices(&engine).await.is_empty());
+    assert_eq!(told(&engine, "s1").await.len(), 4, "the reply behind the run ends with the turn");
+    gate.add_permits(2);
+    let notice = noticed(&engine).await;
+    let of_run = json!({"run_id": begun.run_id, "workflow_id": begun.workflow_id, "status": "completed"});
+    assert_eq!(json!(notice.metadata), of_run);
+    assert!(notice.text.contains("「销售报告」已经完成") && notice.text.contains(r#""rows":[1]"#), "{}", notice.text);
+    let turn = engine.store.turn("s1", &notice.turn_id).await.unwrap().unwrap();
+    let statuses: Vec<Status> = turn.statuses.iter().map(|at| at.status).collect();
+    assert_eq!(
+        (turn.outcome, &statuses[..]),
+        (Outcome::Answered, &[Status::Processing, Status::Typing, Status::Ready][..])
+    );
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Completed]);
+    assert_eq!(run(&engine).await.status, RunStatus::Completed);
+    assert_eq!(prompts(&engine).len(), 2, "no model is asked for the notice");
+    engine.say("s1", "m-2", "谢谢").await;
+    assert!(prompts(&engine)[2].contains("已经完成"), "the conversation has the notice");
+    let roles: Vec<_> = engine.session("s1").await.history.iter().map(|entry| entry.turn_id.clone()).collect();
+    assert_eq!(roles.iter().filter(|id| id.starts_with("resume-")).count(), 1, "only the notice");
+}
+
+async fn a_run_without_notification_ends_silently(backend: Backend) {
+    let (engine, gate) = gated(backend, vec![answer(&[report()]), answer(&[start(false)])]).await;
+    engine.say("s1", "m-1", "执行").await;
+    assert!(!engine.replies("s1").await.pop().unwrap().text.contains("通知"));
+    gate.add_permits(2);
+    eventually(DEADLINE, "the run ends", || async { run(&engine).await.status.has_ended() }).await;
+    eventually(DEADLINE, "the plan is complete", || async {
+        statuses_of(&engine, "s1").await == [WorkflowStatus::Completed]
+    })
+    .await;
+    engine.say("s1", "m-2", "好了吗").await;
+    assert!(notices(&engine).await.is_empty());
+    assert!(engine.session("s1").await.history.iter().all(|entry| !entry.turn_id.starts_with("resume-")));
+}
+
+async fn a_failed_run_is_told_with_its_reason(backend: Backend) {
+    let engine = engine_with_ids(backend, vec![answer(&[report()]), answer(&[start(true)])]).await;
+    engine.api.script(|path, _| if path == "/send" { (404, json!({})) } else { (200, json!({"rows": []})) });
+    engine.say("s1", "m-1", "执行").await;
+    let notice = noticed(&engine).await;
+    assert_eq!(notice.metadata["status"], "failed");
+    assert!(notice.text.contains("没有完成") && notice.text.contains("node_2"), "{}", notice.text);
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Failed]);
+}
+
+async fn a_cancelled_run_is_told_once(backend: Backend) {
+    let (engine, _gate) = gated(backend, vec![answer(&[report()]), answer(&[start(true)])]).await;
+    engine.say("s1", "m-1", "执行").await;
+    eventually(DEADLINE, "the run calls", || async { engine.api.is_asked() }).await;
+    let begun = run(&engine).await;
+    ::commands::runs::cancel_run(engine.queue.as_ref(), engine.store.as_ref(), &begun.run_id, None, None)
+        .await
+        .unwrap();
+    let notice = noticed(&engine).await;
+    assert_eq!(notice.metadata["status"], "cancelled");
+    assert!(notice.text.contains("已经取消"), "{}", notice.text);
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Cancelled]);
+}
+
+async fn a_plan_that_runs_is_not_run_again(backend: Backend) {
+    let answers =
+        vec![answer(&[report()]), answer(&[start(true)]), answer(&[execute(json!({}))]), answer(&[respond("还在跑")])];
+    let (engine, gate) = gated(backend, answers).await;
+    engine.say("s1", "m-1", "执行").await;
+    engine.say("s1", "m-2", "再执行一次").await;
+    let rejected =
+        decisions(&engine, "s1").await.into_iter().find(|event| event["type"] == "decision_rejected").unwrap();
+    assert!(rejected["errors"][0].as_str().unwrap().contains("status is RUNNING"), "{rejected}");
+    let workflow_id = run(&engine).await.workflow_id;
+    let again =
+        ::commands::runs::NewRun { session_id: Some("s1".into()), ..::commands::runs::NewRun::new(&workflow_id, "x") };
+    let refused =
+        ::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), again.clone()).await.unwrap_err();
+    assert_eq!(refused.code, "not_ready");
+    let foreign = ::commands::runs::NewRun { session_id: None, ..again };
+    let refused = ::commands::runs::start_run(engine.queue.as_ref(), engine.store.as_ref(), foreign).await.unwrap_err();
+    assert_eq!(refused.code, "unknown_workflow");
+    gate.add_permits(2);
+    noticed(&engine).await;
+}
+
+async fn a_worker_that_stops_during_the_run_gives_one_notice(mut backend: Backend) {
+    backend.settings.worker.drain_timeout = types::duration::Text(std::time::Duration::from_millis(100));
+    let engine = Engine::watching(backend, ScriptedModel::start(|_| Answer::Hang).await).await;
+    let answers =
+        json!([answer(&[report()]), answer(&[start(true)])]).to_string().replace("{api}", &engine.api.base_url);
+    engine.model.script(with_ids(serde_json::from_str(&answers).unwrap()));
+    let gate = Arc::new(Semaphore::new(0));
+    let of_api = Arc::clone(&gate);
+    engine.api.script(move |path, _| match path {
+        "/sales" => api::Answer::Now(200, json!({"rows": [1]})),
+        _ => api::Answer::Gated(Arc::clone(&of_api), 200, json!({})),
+    });
+    engine.apply(coordinator()).await;
+    let worker = engine.start_worker();
+    engine.say("s1", "m-1", "执行").await;
+    eventually(DEADLINE, "the second node calls", || async { !engine.api.calls("/send").is_empty() }).await;
+    worker.cancel();
+    gate.add_permits(10);
+    engine.start_worker();
+    let notice = noticed(&engine).await;
+    assert_eq!(notice.metadata["status"], "completed");
+    let (sales, send) = (engine.api.calls("/sales"), engine.api.calls("/send"));
+    assert_eq!(sales.len(), 1, "a recorded node runs once");
+    assert!(send.iter().all(|call| call.idempotency_key == send[0].idempotency_key), "{send:?}");
+}
+
+async fn a_large_input_travels_in_the_record_of_the_run(backend: Backend) {
+    let big = "x".repeat(900_000);
+    let send = plan(&[node("node_1", "HTTP", &http("/send", &json!({"text": "${input.text}"})))], &[]);
+    let begin = execute(
+        json!({"execution_mode": "async", "notify_on_completion": true, "input_params": {"text": big, "a.b": {"$c": 1}}}),
+    );
+    let engine = engine_with_ids(backend, vec![answer(&[send]), answer(&[begin])]).await;
+    engine.say("s1", "m-1", "执行").await;
+    assert_eq!(noticed(&engine).await.metadata["status"], "completed");
+    assert_eq!(engine.api.calls("/send")[0].body["text"].as_str().map(str::len), Some(big.len()));
+    let params = run(&engine).await.params.unwrap();
+    assert_eq!((params["text"].as_str().map(str::len), &params["a.b"]), (Some(big.len()), &json!({"$c": 1})));
+}
+
+async fn a_notice_leaves_a_question_as_it_is(backend: Backend) {
+    let question = decision("request_clarification", json!({"question": "哪个月？", "options": ["十月"]}));
+    let answers = vec![answer(&[report()]), answer(&[start(true)]), answer(&[question]), answer(&[respond("十月的")])];
+    let (engine, gate) = gated(backend, answers).await;
+    engine.say("s1", "m-1", "执行").await;
+    engine.say("s1", "m-2", "再做一个").await;
+    let before = engine.session("s1").await;
+    gate.add_permits(2);
+    noticed(&engine).await;
+    let after = engine.session("s1").await;
+    assert_eq!((&after.task, &after.timers), (&before.task, &before.timers));
+    engine.say("s1", "m-3", "十月").await;
+    assert!(prompts(&engine).pop().unwrap().contains("哪个月？"));
+}
