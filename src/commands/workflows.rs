@@ -11,7 +11,7 @@ use engine::run;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use storage::store::{Damaged, Listed, Store};
+use storage::store::{Damaged, Listed, Store, StoreError};
 use types::ids;
 use types::timestamp::Timestamp;
 
@@ -187,7 +187,12 @@ pub async fn register(
     let known = known.with_needs(agents.iter().map(Arc::as_ref), &names);
     let (workflow, warnings) = known.check(workflow)?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
-    if let Some(owner) = store.workflow(&workflow_id).await?.and_then(|known| known.owner_session.clone()) {
+    let known = match store.workflow(&workflow_id).await {
+        // A definition that cannot be decoded is replaced.
+        Err(StoreError::Damaged { .. }) => None,
+        known => known?,
+    };
+    if let Some(owner) = known.and_then(|known| known.owner_session.clone()) {
         let message = format!("`{workflow_id}` is a plan of session `{owner}`");
         return Err(CommandError::new(ErrorKind::Conflict, "workflow_id_taken", message, "use another `id`"));
     }

@@ -57,6 +57,7 @@ use execute::{RunContext, RunInterruption, execute_workflow};
 use recorded_end::{RecordedEnd, execute_as_step};
 use start_record::{LoadedRun, Origin, StartError};
 use std::sync::Arc;
+use storage::store::StoreError;
 use storage::store::records::Change;
 use tracing::{debug, warn};
 use types::event::OutEvent;
@@ -258,7 +259,11 @@ impl<'a> RunTurn<'a> {
         }
         plan_state::settle(self.services, record).await?;
         if record.notify == Some(true) {
-            let workflow = self.services.store.workflow(&record.workflow_id).await?;
+            let workflow = match self.services.store.workflow(&record.workflow_id).await {
+                // The id is a name, too.
+                Err(StoreError::Damaged { .. }) => None,
+                found => found?,
+            };
             let name = workflow.as_ref().and_then(|workflow| Some(workflow.graph()?.name.as_str()));
             let name = name.filter(|name| !name.is_empty()).unwrap_or(&record.workflow_id);
             conversation::publish_notice(self.services, &self.guard, record, name).await?;

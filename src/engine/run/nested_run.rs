@@ -329,8 +329,6 @@ async fn end_run(
         }
     };
     services.store.update_run(run.clone(), epoch).await?;
-    if let Some(plan) = services.store.workflow(&run.workflow_id).await? {
-        plan_state::end(services, &plan, &run).await?;
-    }
+    plan_state::settle(services, &run).await?;
     Ok(Some(publication(&event)))
 }

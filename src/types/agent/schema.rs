@@ -28,8 +28,8 @@ pub fn schema() -> Value {
         ("then", rules_decide(&json!({ "anyOf": [says(), structured(), calls()] }))),
         (
             "else",
-            // The `output` of a coordinator is its whole answer.
-            rules_decide(&json!({ "anyOf": [structured(), {
+            // The `output` of a coordinator is its whole answer, and so are its `decisions`.
+            rules_decide(&json!({ "anyOf": [structured(), decides(), {
                 "required": ["next_status"], "properties": { "next_status": { "type": "string" } },
                 "if": { "properties": { "next_status": { "enum": ["typing", "transferred"] } } }, "then": says() }] })),
         ),
@@ -65,6 +65,10 @@ fn says() -> Value {
 
 fn structured() -> Value {
     json!({ "required": ["output"], "properties": { "output": { "type": "object" } } })
+}
+
+fn decides() -> Value {
+    json!({ "required": ["decisions"], "properties": { "decisions": { "type": "array" } } })
 }
 
 fn calls() -> Value {
@@ -211,6 +215,9 @@ struct Decide {
     /// A task agent's structured answer, for example a plan, as JSON.
     #[schemars(default)]
     output: Option<Map<String, Value>>,
+    /// The decisions of a coordinator, each with `decision_type` and `payload`.
+    #[schemars(default, length(min = 1))]
+    decisions: Option<Vec<Map<String, Value>>>,
     /// A note for the reader; not used.
     #[schemars(default)]
     reasoning: Value,

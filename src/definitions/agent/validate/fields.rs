@@ -38,6 +38,7 @@ static DECIDE: Fields = Fields(&[
     ("action", Table(&ACTION)),
     ("response", Leaf),
     ("output", Leaf),
+    ("decisions", Leaf),
     ("reasoning", Leaf),
 ]);
 static BUDGET: Fields = Fields(&[("turn", Leaf), ("session", Leaf), ("day", Leaf)]);

@@ -116,8 +116,9 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
     let (response, action, output) = (given("response"), given("action"), given("output"));
     let status = given("next_status").and_then(Value::as_str).unwrap_or_default();
     let task = check.config.is_task_agent();
-    // A coordinator's `output` is its whole answer.
-    let whole = check.config.mode == Mode::Coordinator && output.is_some();
+    let (decisions, is_coordinator) = (given("decisions"), check.config.mode == Mode::Coordinator);
+    // A coordinator's `output` is its whole answer, and so are its `decisions`.
+    let whole = is_coordinator && (output.is_some() || decisions.is_some());
     let left_out = (task || whole) && given("next_status").is_none();
     if !left_out && !STATUSES.contains(&status) {
         let problem = format!("found `{status}`; allowed are {}", quoted(STATUSES));
@@ -129,6 +130,9 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
     if output.is_some_and(|output| !output.is_object()) {
         let hint = "write `output: {is_complete: true}`";
         check.report.error(format!("{path}.output"), "must be a table: the structured answer", hint);
+    }
+    if let Some(decisions) = decisions {
+        listed(check, &format!("{path}.decisions"), decisions, is_coordinator);
     }
     if task {
         serves(check, path, action, response.or(output));
@@ -151,8 +155,32 @@ fn decision(check: &mut AgentChecker<'_>, path: &str, decide: &Map<String, Value
     let mut found = Vec::new();
     response.iter().for_each(|response| texts(&format!("{path}.response"), response, &mut found));
     output.iter().for_each(|output| texts(&format!("{path}.output"), output, &mut found));
+    decisions.iter().for_each(|decisions| texts(&format!("{path}.decisions"), decisions, &mut found));
     action.iter().for_each(|action| texts(&format!("{path}.action"), action, &mut found));
     filled(check, &found, names);
+}
+
+/// Checks the decisions of a rule. Their payloads are checked when they are judged, since placeholders fill them.
+fn listed(check: &mut AgentChecker<'_>, path: &str, decisions: &Value, is_coordinator: bool) {
+    if !is_coordinator {
+        check.report.warn(path, "has no effect: only agents with `mode: coordinator` have decisions", "remove it");
+    }
+    let Some(decisions) = decisions.as_array().filter(|decisions| !decisions.is_empty()) else {
+        let hint = "write `decisions: [{decision_type: respond, payload: {…}}]`";
+        check.report.error(path, "must be a list with at least one decision", hint);
+        return;
+    };
+    let known = DecisionType::ALL.map(DecisionType::as_str);
+    for (at, decision) in decisions.iter().enumerate() {
+        let found = decision.get("decision_type").and_then(Value::as_str).unwrap_or_default();
+        if !known.contains(&found) {
+            let problem = format!("found `{found}`; allowed are {}", quoted(known));
+            check.report.error(format!("{path}[{at}].decision_type"), problem, question(found, known));
+        }
+        if !decision.get("payload").is_some_and(Value::is_object) {
+            check.report.error(format!("{path}[{at}].payload"), "must be a table with the fields of the decision", "");
+        }
+    }
 }
 
 /// Warns of placeholders without a value in these texts.

@@ -149,13 +149,17 @@ fn echo(request: &ModelRequest) -> String {
     }
 }
 
-/// The answer of a coordinator, by its rules: `output` as it is, else `response` as a reply, else `action`.
+/// The answer of a coordinator, by its rules: `output` as it is, else `decisions`, else `response` as a reply, else
+/// `action`.
 fn coordinator_answer(facts: &Facts) -> Result<Value, String> {
     let mut decision = decide(facts)?;
     if let Some(answer) = decision.get_mut("output").filter(|output| output.is_object()) {
         return Ok(answer.take());
     }
     let reasoning = decision["reasoning"].take();
+    if let Some(decisions) = decision.get_mut("decisions").filter(|decisions| decisions.is_array()) {
+        return Ok(json!({"reasoning": reasoning, "intent": null, "decisions": decisions.take(), "action": null}));
+    }
     let Some(text) = decision["response"].as_str().filter(|_| decision["action"].is_null()) else {
         return Ok(json!({"reasoning": reasoning, "decisions": [], "action": decision["action"]}));
     };

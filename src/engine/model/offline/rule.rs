@@ -128,6 +128,7 @@ impl<'a> Rule<'a> {
             "action": part("action")?,
             "response": response,
             "output": part("output")?,
+            "decisions": part("decisions")?,
         }))
     }
 }
