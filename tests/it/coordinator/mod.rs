@@ -94,6 +94,9 @@ fn with_ids(answers: Vec<Value>) -> impl Fn(&Asked) -> Answer + Send + Sync + 's
         if !asked.schema.ends_with("conversation_decision") {
             return Answer::Content(format!("答：{}", asked.user));
         }
+        if asks_about_run(&asked.system) {
+            return Answer::json(&answer(&[abort(&asked.system)]));
+        }
         let next = answers[place.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1)].to_string();
         let next: Value = serde_json::from_str(&next.replace("{id}", &plan_id(&asked.system))).unwrap();
         match asked.schema.as_str() {
@@ -101,6 +104,20 @@ fn with_ids(answers: Vec<Value>) -> impl Fn(&Asked) -> Answer + Send + Sync + 's
             _ => Answer::json(&json!({"plan": {"greeting": "您好"}, "answer": next})),
         }
     }
+}
+
+/// True for the question of a run whose node has failed.
+fn asks_about_run(prompt: &str) -> bool {
+    prompt.contains("You coordinate a workflow that runs now.")
+}
+
+/// The decision that ends a run whose node has failed.
+fn abort(prompt: &str) -> Value {
+    let failures = prompt.split("<failures>").nth(1).unwrap();
+    let node = failures.split("\"node_id\": \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let payload = json!({"workflow_id": plan_id(prompt), "failed_node_id": node, "failure_reason": "没有办法",
+        "recovery_plan": {"action": "ABORT"}, "execution_context": {}});
+    decision("error_recovery", payload)
 }
 
 /// The id of a plan in a prompt; empty if there is none.
@@ -143,12 +160,12 @@ async fn told(engine: &Engine, session_id: &str) -> Vec<String> {
     events.iter().map(name).collect()
 }
 
-/// The prompts of the coordinator's questions.
+/// The prompts of the conversation's questions.
 fn prompts(engine: &Engine) -> Vec<String> {
     let asked = engine.model.asked();
     asked
         .into_iter()
-        .filter(|asked| asked.schema.ends_with("conversation_decision"))
+        .filter(|asked| asked.schema.ends_with("conversation_decision") && !asks_about_run(&asked.system))
         .map(|asked| asked.system)
         .collect()
 }

@@ -11,6 +11,7 @@ on_both_backends!(
     s24_a_plan_that_cannot_be_is_rejected,
     s24_a_changed_node_counts_for_later_runs,
     a_failed_run_tells_its_node_and_a_replan_makes_the_plan_ready,
+    s25_a_replan_within_a_run_becomes_the_stored_version,
     a_registered_workflow_runs_only_if_the_agent_lists_it,
     a_plan_belongs_to_its_session,
     a_run_that_takes_too_long_is_told_to_the_model,
@@ -223,6 +224,33 @@ async fn a_failed_run_tells_its_node_and_a_replan_makes_the_plan_ready(backend: 
         json!({"n": 200}),
         "the reference names the node that took the place"
     );
+}
+
+async fn s25_a_replan_within_a_run_becomes_the_stored_version(backend: Backend) {
+    let failing = plan(&[node("node_1", "HTTP", &http("/down", &json!({})))], &[]);
+    let answers = vec![answer(&[failing]), answer(&[execute(json!({}))]), answer(&[respond("好了")])];
+    let engine = engine_with_ids(backend, answers.clone()).await;
+    let address = engine.api.base_url.clone();
+    let scripted = with_ids(serde_json::from_str(&json!(answers).to_string().replace("{api}", &address)).unwrap());
+    engine.model.script(move |asked| match asks_about_run(&asked.system) {
+        true => {
+            let spare = json!({"type": "HTTP", "name": "备用", "config": {"url": format!("{address}/spare"), "method": "POST"}});
+            let payload = json!({"workflow_id": plan_id(&asked.system), "reason": "接口不可用",
+                "execution_context": {"failure_reason": "HTTP 404"},
+                "suggested_changes": {"remove_nodes": ["node_1"], "add_nodes": [spare]}});
+            Answer::json(&answer(&[decision("replan_workflow", payload)]))
+        }
+        false => scripted(asked),
+    });
+    engine.api.script(|path, _| if path == "/down" { (404, json!({})) } else { (200, json!({})) });
+    engine.say("s1", "m-1", "做报告").await;
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Completed]);
+    let plan = plans_of(&engine, "s1").await.remove(0);
+    assert!(plan.workflow.document.to_string().contains("/spare"), "{}", plan.workflow.document);
+    assert!(!plan.workflow.document.to_string().contains("/down"), "{}", plan.workflow.document);
+    let run = engine.store.run(plan.state.status_run.as_deref().unwrap()).await.unwrap().unwrap();
+    assert_ne!(run.hash, plan.workflow.hash, "the run began with the older version, which is still stored");
+    assert!(engine.store.workflow_version(plan.workflow.id(), &run.hash).await.unwrap().is_some());
 }
 
 async fn a_registered_workflow_runs_only_if_the_agent_lists_it(backend: Backend) {

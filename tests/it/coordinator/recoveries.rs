@@ -7,6 +7,7 @@ use types::run::{RunQuery, RunRecord, RunStatus};
 
 on_both_backends!(
     s25_a_failed_run_goes_on_from_its_node_with_the_changes,
+    a_skipped_node_is_not_called_again,
     an_aborted_recovery_runs_nothing,
     a_recovery_without_a_failed_run_is_told_to_the_model,
     a_recovery_interrupts_the_decisions_behind_it,
@@ -58,6 +59,17 @@ async fn s25_a_failed_run_goes_on_from_its_node_with_the_changes(backend: Backen
     assert!(last.contains("error_recovery: {\"ok\":true"), "{last}");
     let plan = &plans_of(&engine, "s1").await[0];
     assert!(!plan.workflow.document.to_string().contains("/spare"), "the changes are those of one run");
+}
+
+async fn a_skipped_node_is_not_called_again(backend: Backend) {
+    let engine =
+        with_failed_run(backend, vec![answer(&[recovery(json!({"action": "SKIP"}))]), answer(&[respond("跳过了")])])
+            .await;
+    engine.say("s1", "m-1", "做报告").await;
+    let recovered = runs(&engine).await.into_iter().find(|run| run.from_run.is_some()).unwrap();
+    assert_eq!(recovered.status, RunStatus::Completed, "{recovered:?}");
+    assert_eq!((engine.api.calls("/sales").len(), engine.api.calls("/down").len()), (1, 1));
+    assert_eq!(statuses_of(&engine, "s1").await, [WorkflowStatus::Completed]);
 }
 
 async fn an_aborted_recovery_runs_nothing(backend: Backend) {
