@@ -160,12 +160,12 @@ pub async fn unused_preference(settings: &Settings) -> Option<&'static str> {
 pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 
 /// Returns every index: its collection, keys and options.
-pub fn indexes() -> [(&'static str, Document, Option<IndexOptions>); 18] {
+pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let sparse = IndexOptions::builder().sparse(true).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
     let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
-    [
+    vec![
         ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),

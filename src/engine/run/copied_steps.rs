@@ -26,7 +26,7 @@ impl RunTurn<'_> {
         };
         let steps = store.steps(&source.lane, &source.turn_id).await?;
         let mut steps = step_reuse::steps_of_run(steps, &source.prefix);
-        // The run goes on, so its end does not count.
+        // The run continues, so its recorded end does not count.
         steps.retain(|step| step.key != END_KEY);
         let mut steps = match (self.is_resume(run_job), run_job.from_stage) {
             (true, _) => step_reuse::steps_for_resume(steps, source.error.as_ref().map_or("", |error| &error.path)),

@@ -13,8 +13,8 @@
 //!   session's history, or sends the session a notice. [`plan_state`] has the status of a session's plan.
 //!
 //! [`nested_run`] runs a workflow within a session's turn, for a FLOW action or a coordinator's decision, and
-//! [`output_chunks`] publishes its output in chunks. [`recovered_run`] lets a failed run of a plan go on in a new one. [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of
-//! `workflows_dir`.
+//! [`output_chunks`] publishes its output in chunks. [`recovered_run`] continues a failed run of a plan in a new one.
+//! [`timeline`] shows a run's stages from its steps. [`folder`] registers the files of `workflows_dir`.
 //!
 //! The last event of a run is in the outbox of the commit, so it is published only after the end is durable.
 
@@ -120,7 +120,8 @@ pub(crate) async fn give_up(
             (RunRecord { error: Some(failure), ended_at, status, usage, ..record }, event)
         }
     };
-    turn.conclude(&record).await?;
+    // Boxed so that this rare branch does not enlarge the future of every turn.
+    Box::pin(turn.conclude(&record)).await?;
     let outbox = vec![turn.last_event(&run_job, event)];
     let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason.to_string()) };
     let journal = Journal::read_only(Arc::clone(&services.store), turn.run_id(), turn.turn_id(), steps);

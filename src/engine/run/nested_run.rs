@@ -329,6 +329,6 @@ async fn end_run(
         }
     };
     services.store.update_run(run.clone(), epoch).await?;
-    plan_state::settle(services, &run).await?;
+    Box::pin(plan_state::settle(services, &run)).await?;
     Ok(Some(publication(&event)))
 }

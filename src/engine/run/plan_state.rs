@@ -39,7 +39,7 @@ pub(crate) async fn begin(services: &Services, workflow_id: &str, run_id: &str) 
     services.store.set_workflow_state(workflow_id, &IDLE, WorkflowStatus::Running, Some(run_id)).await
 }
 
-/// Like [`begin`], as a step: a repeated run goes on in the same way. True for workflows that no session owns.
+/// Like [`begin`], as a step: a repeated run gets the same result. True for workflows that no session owns.
 pub(super) async fn claim(
     services: &Services,
     journal: &Journal,

@@ -1,4 +1,4 @@
-//! A failed run of a plan that goes on in a new run, with another version of the plan.
+//! Continues a failed run of a plan in a new run, with another version of the plan.
 
 use super::recorded_end::END_KEY;
 use super::start_record::{BEGIN_KEY, StartRecord};
@@ -27,7 +27,7 @@ pub(crate) async fn newest_failed(
     Ok(services.store.runs(query).await?.pop())
 }
 
-/// The steps with which a new run of `version` goes on after `failed`: the first step with this version, and the steps of
+/// The steps with which a new run of `version` continues `failed`: the first step with this version, and the steps of
 /// the nodes that are neither `node` nor behind it, and that have not changed. With `keeps_failure` also the attempts of
 /// `node`, so that it fails again without an effect. The first step is the last of them. Returns `None` if the steps of
 /// `failed` are no longer stored.

@@ -23,7 +23,7 @@ impl Turn<'_> {
             "error": text("error"), "has_output": !text("output").is_empty(),
         });
         let notice = self.services.prompts.render("notice", &values).map_err(prompt::failed)?;
-        // Prompts escape what they insert, so the output is added afterwards.
+        // Prompts escape the inserted values, so the output is added afterwards.
         let notice = [notice.trim(), text("output")].join("\n\n");
         let fields = [("run_id", run.run_id.as_str()), ("workflow_id", &run.workflow_id), ("status", status)];
         let metadata = fields.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect();

@@ -28,7 +28,8 @@ use decisions::world::WorkflowStatus;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
-use definitions::workflow::session_plan::SessionPlan;
+#[allow(unused_imports, reason = "the documentation links to them")]
+use definitions::workflow::session_plan::{MAX_PLANS, PlanState, SessionPlan};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,17 +217,17 @@ pub trait Store: Send + Sync + 'static {
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>>;
 
     /// Stores a version of a session's plan and makes it the current one, for [`Store::workflow`], too. A new plan has
-    /// the status `READY`; the status of a known one stays. The session keeps its last [`MAX_PLANS`](definitions::workflow::session_plan::MAX_PLANS) plans, and those
+    /// the status `READY`; the status of a known one stays. The session keeps its last [`MAX_PLANS`] plans, and plans
     /// that run. A plan is kept for `retention.idle` after its last use. Its versions are kept as long, and at least for
     /// `retention.turns`. Durable on return. Fails with `Refused` when the id belongs to another session or to an
     /// operator's workflow.
     async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> Result<()>;
 
-    /// Returns the plans of a session, the last used first, at most [`MAX_PLANS`](definitions::workflow::session_plan::MAX_PLANS). Plans that cannot be decoded are left
-    /// out.
+    /// Returns the plans of a session, the last used first, at most [`MAX_PLANS`]. Leaves out plans that it cannot
+    /// decode.
     async fn plans_of(&self, session_id: &str) -> Result<Vec<SessionPlan>>;
 
-    /// Sets the status of a session's plan, if [`PlanState::may_become`](definitions::workflow::session_plan::PlanState::may_become) allows it. A plan that begins to run remembers
+    /// Sets the status of a session's plan, if [`PlanState::may_become`] allows it. A plan that begins to run remembers
     /// `run_id`. Returns false, and changes nothing, when it is not allowed or there is no such plan. Durable on return.
     async fn set_workflow_state(
         &self,

@@ -5,12 +5,14 @@ use super::*;
 use crate::support::engine::DEADLINE;
 use crate::support::{api, eventually};
 use decisions::world::WorkflowStatus;
+use lab::invariants::run_events;
 use tokio::sync::Semaphore;
 use types::event::Reply;
-use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run::RunRecord;
 
 on_both_backends!(
     s24_an_asynchronous_run_gives_a_receipt_now_and_one_notice_at_its_end,
+    the_events_of_a_plan_and_its_run_come_in_this_order,
     a_run_without_notification_ends_silently,
     a_failed_run_is_told_with_its_reason,
     a_cancelled_run_is_told_once,
@@ -85,6 +87,60 @@ async fn s24_an_asynchronous_run_gives_a_receipt_now_and_one_notice_at_its_end(b
     assert!(prompts(&engine)[2].contains("已经完成"), "the conversation has the notice");
     let roles: Vec<_> = engine.session("s1").await.history.iter().map(|entry| entry.turn_id.clone()).collect();
     assert_eq!(roles.iter().filter(|id| id.starts_with("resume-")).count(), 1, "only the notice");
+}
+
+/// A line for each event: its type, and what it is about.
+fn line(event: &Event) -> String {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    match event {
+        Event::Status(status) => format!("status {}", status.status),
+        Event::Reply(reply) => format!("reply {} {}", reply.kind.as_str(), reply.reply_id.rsplit_once('/').unwrap().1),
+        Event::Step(step) => format!("step {} {}", step.kind, step.key),
+        Event::Decision(event) => format!("{} {}", text(event, "type"), text(event, "decision_type")),
+        Event::Run(_) | Event::Turn(_) => "another event".to_owned(),
+    }
+}
+
+async fn the_events_of_a_plan_and_its_run_come_in_this_order(backend: Backend) {
+    let (engine, gate) = gated(backend, vec![answer(&[report()]), answer(&[start(true)])]).await;
+    engine.say("s1", "m-1", "执行").await;
+    gate.add_permits(2);
+    noticed(&engine).await;
+    let lines: Vec<String> = engine.events("s1").await.iter().map(line).collect();
+    let expected = [
+        "step model 0/decide",
+        "status acknowledged",
+        "reply greeting greet",
+        "status processing",
+        "decision_made create_workflow_plan",
+        "decision_validated create_workflow_plan",
+        "step model 1/decide",
+        "decision_made execute_workflow",
+        "decision_validated execute_workflow",
+        "status typing",
+        "reply response respond",
+        "status ready",
+        "status processing",
+        "status typing",
+        "reply final notice",
+        "status ready",
+    ];
+    assert_eq!(lines, expected);
+    // The stream of the session has the events of the run, too.
+    let run = run_events(engine.queue.as_ref(), "s1").await.unwrap();
+    let run: Vec<String> = run
+        .iter()
+        .map(|event| format!("{} {}", event.kind.as_str(), event.stage_id.as_deref().unwrap_or("-")))
+        .collect();
+    let expected = [
+        "run_started -",
+        "stage_started node_1",
+        "stage_completed node_1",
+        "stage_started node_2",
+        "stage_completed node_2",
+        "run_completed -",
+    ];
+    assert_eq!(run, expected);
 }
 
 async fn a_run_without_notification_ends_silently(backend: Backend) {

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use storage::queue::{From, StreamEvent};
 use types::event::{Event, EventType, ReplyKind};
 use types::outcome::Outcome;
+use types::run::{RunQuery, RunStatus};
 use types::session::Status;
 
 on_both_backends!(
@@ -32,6 +33,7 @@ on_both_backends!(
     a_thought_is_on_no_stream_and_leads_on,
     thoughts_without_progress_end_the_turn,
     a_sub_agent_works_before_the_reply,
+    s25_a_task_of_a_sub_agent_is_checked_and_has_a_run_of_its_own,
     a_reply_that_was_written_before_a_result_is_superseded,
     a_sub_agent_that_fails_or_takes_too_long_is_told_to_the_model,
     secrets_are_masked_in_the_events_of_decisions,
@@ -120,7 +122,7 @@ fn abort(prompt: &str) -> Value {
     decision("error_recovery", payload)
 }
 
-/// The id of a plan in a prompt; empty if there is none.
+/// The id of the first plan in a prompt; empty without one.
 fn plan_id(prompt: &str) -> String {
     let ids = prompt.match_indices('w').filter_map(|(at, _)| prompt.get(at..at + 33));
     let mut ids = ids.filter(|id| id[1..].chars().all(|digit| digit.is_ascii_hexdigit()));
@@ -269,6 +271,36 @@ async fn a_sub_agent_works_before_the_reply(backend: Backend) {
         matches!(decoded, Event::Decision(decision) if decision["type"] == "decision_validated")
     };
     assert!(before.iter().any(verdict), "the verdict is published before anything begins");
+}
+
+async fn s25_a_task_of_a_sub_agent_is_checked_and_has_a_run_of_its_own(backend: Backend) {
+    let with = |fields: Value| {
+        let mut payload = json!({"subagent_type": "researcher", "task_payload": {"query": "论文"}});
+        payload.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        answer(&[decision("spawn_subagent", payload)])
+    };
+    let answers = vec![
+        with(json!({"task_payload": {"query": 7}})),
+        with(json!({"subagent_type": "wizard"})),
+        with(json!({"priority": 11, "context_snapshot": {"goal": "综述"}})),
+        answer(&[respond("找到了")]),
+    ];
+    let engine = engine(backend, answers).await;
+    engine.say("s1", "m-1", "帮我搜索最新的机器学习论文").await;
+    let events = decisions(&engine, "s1").await;
+    let errors: Vec<String> = events.iter().filter_map(|event| Some(event.get("errors")?.to_string())).collect();
+    assert!(errors[0].contains("task_payload.query") && errors[1].contains("`researcher`"), "{errors:?}");
+    let corrections = events.iter().find_map(|event| event.get("corrections")).unwrap();
+    assert_eq!((&corrections[0]["path"], &corrections[0]["to"]), (&json!("priority"), &json!(10)));
+    let query = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
+    let runs = engine.store.runs(query).await.unwrap();
+    let [run] = &runs[..] else { panic!("{runs:?}") };
+    assert_eq!((run.workflow_id.as_str(), run.prefix.as_str()), ("searcher", "2/researcher"));
+    assert_eq!(
+        (run.status, run.query.as_str()),
+        (RunStatus::Completed, r#"{"context":{"goal":"综述"},"task":{"query":"论文"}}"#)
+    );
+    assert!(run.output.as_ref().is_some_and(|output| output.contains("查到了")), "{run:?}");
 }
 
 async fn a_reply_that_was_written_before_a_result_is_superseded(backend: Backend) {

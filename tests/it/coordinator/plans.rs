@@ -2,7 +2,6 @@
 
 use super::*;
 use decisions::world::WorkflowStatus;
-use types::run::{RunQuery, RunStatus};
 
 on_both_backends!(
     s23_a_single_node_is_judged_before_it_calls_and_its_result_is_seen,

@@ -1,9 +1,9 @@
-//! `error_recovery` in a conversation: a failed run goes on in a new run.
+//! `error_recovery` in a conversation: a new run continues a failed one.
 
 use super::plans::{execute, http, node, plan, statuses_of};
 use super::*;
 use decisions::world::WorkflowStatus;
-use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run::RunRecord;
 
 on_both_backends!(
     s25_a_failed_run_goes_on_from_its_node_with_the_changes,

@@ -75,6 +75,8 @@ scenarios! {
     rejected_decision_survives_every_crash_point: rejected_decision, Fault::ALL;
     sub_agent_survives_every_crash_point: sub_agent, Fault::ALL;
     clarification_survives_every_crash_point: clarification, Fault::ALL;
+    plan_survives_every_crash_point: planned_work, Fault::ALL;
+    background_run_survives_every_crash_point: background_run, Fault::ALL;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }
 

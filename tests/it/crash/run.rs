@@ -13,6 +13,7 @@ use crate::support::engine::{Backend, with_model};
 use crate::support::{backend, polled};
 use base::clock::{self, Clock};
 use base::config::Settings;
+use bytes::Bytes;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use lab::invariants::{self, AcceptedMessage, Evidence};
@@ -21,6 +22,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::Publish;
+use types::run::{RunQuery, RunRecord};
 use types::session;
 
 /// Poll interval of a run.
@@ -132,7 +134,7 @@ impl<'s> Run<'s> {
 
     async fn send(&mut self, messages: &[Message]) {
         for (session_id, job) in messages {
-            let payload: bytes::Bytes = serde_json::to_vec(job).unwrap().into();
+            let payload: Bytes = serde_json::to_vec(job).unwrap().into();
             let publish = Publish { session_id: (*session_id).to_owned(), msg_id: None, payload: payload.clone() };
             let published = self.backend.queue.publish(publish).await.unwrap();
             self.sent.push(AcceptedMessage { session_id: (*session_id).to_owned(), seq: published.seq, payload });
@@ -261,7 +263,17 @@ impl<'s> Run<'s> {
     }
 
     async fn is_at_rest(&self) -> bool {
-        invariants::at_rest(self.backend.queue.as_ref(), self.backend.store.as_ref(), &self.sent).await.unwrap()
+        let (queue, store) = (self.backend.queue.as_ref(), self.backend.store.as_ref());
+        if !invariants::at_rest(queue, store, &self.sent).await.unwrap() {
+            return false;
+        }
+        // A coordinator starts runs in lanes of their own. At its end such a run publishes to the lane of its session.
+        let runs = store.runs(RunQuery::default()).await.unwrap().into_iter().filter(|run| run.notify.is_some());
+        let lane = |run: RunRecord| AcceptedMessage { session_id: run.run_id, seq: 0, payload: Bytes::new() };
+        let lanes: Vec<_> = runs.map(lane).collect();
+        lanes.is_empty()
+            || invariants::at_rest(queue, store, &lanes).await.unwrap()
+                && invariants::at_rest(queue, store, &self.sent).await.unwrap()
     }
 
     async fn rests(&self) -> bool {

@@ -103,7 +103,13 @@ impl Turn<'_> {
         let limit = wanted.map_or(subagent.timeout(), |wanted| wanted.min(subagent.timeout()));
         let prefix = format!("{iteration}/{}", subagent.kind);
         let (task, of_subagent) = (task.to_string(), Subagent { kind: &subagent.kind, timeout: limit });
-        let nested = NestedRun { subagent: Some(of_subagent), ..self.nested_run(prefix, &subagent.runnable, &task) };
+        let begun = self.run_begins_at(&prefix);
+        let nested = NestedRun {
+            subagent: Some(of_subagent),
+            run_started_at: begun,
+            turn_started_at: begun,
+            ..self.nested_run(prefix, &subagent.runnable, &task)
+        };
         let end = nested.run(self.services).boxed().await?;
         self.add_action(&subagent.kind);
         Ok(match end {

@@ -16,6 +16,7 @@ use types::job::{Job, JobBody};
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Status;
+use types::timestamp::Timestamp;
 
 /// The longest run for which a conversation waits.
 const LONGEST_SYNC: Duration = Duration::from_secs(300);
@@ -44,7 +45,7 @@ pub(super) struct SyncRun<'r> {
 pub(super) enum Executed {
     /// The result for the model.
     Result(Value),
-    /// The run goes on in a lane of its own, and the user has a receipt.
+    /// The run continues in a lane of its own, and the user has a receipt.
     Started,
 }
 
@@ -66,9 +67,7 @@ impl Turn<'_> {
     pub(super) async fn run_within_turn(&mut self, iteration: u32, run: SyncRun<'_>) -> Result<Value, TurnError> {
         let SyncRun { workflow_id, query, params, from } = run;
         let prefix = format!("{iteration}/{workflow_id}");
-        let begun = self.journal.scope(&prefix).record_of(BEGIN_KEY).map(|begin| begin.at);
-        // The time before the run, such as that of an earlier run in this turn, does not count.
-        let begun = begun.unwrap_or_else(|| self.services.clock.now());
+        let begun = self.run_begins_at(&prefix);
         let nested = NestedRun {
             params: Some(params).filter(|params| !params.is_empty()),
             from,
@@ -90,6 +89,13 @@ impl Turn<'_> {
                 json!({"ok": false, "error": "a workflow that a decision runs cannot ask the user"})
             }
         })
+    }
+
+    /// When the run with this prefix begins or has begun. The time before it, such as that of an earlier run in this turn,
+    /// does not count against its limit.
+    pub(super) fn run_begins_at(&self, prefix: &str) -> Timestamp {
+        let begin = self.journal.scope(prefix).record_of(BEGIN_KEY);
+        begin.map_or_else(|| self.services.clock.now(), |begin| begin.at)
     }
 
     /// The result of a failed run. `error` counts if the run has no record, because it could not start.

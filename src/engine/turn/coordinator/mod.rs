@@ -4,8 +4,8 @@
 //!
 //! - `question` asks the model. `workflows` reads the session's plans, for the prompt and for the verdict. `judge` records a
 //!   verdict and publishes the decision's events.
-//! - `carry_out` follows a valid decision: `plan_changes` stores plans, `execution` runs them, `recovery` lets a failed run
-//!   go on, and `task` suspends the task while the user is asked.
+//! - `carry_out` follows a valid decision: `plan_changes` stores plans, `execution` runs them, `recovery` continues a failed
+//!   run, and `task` suspends the task while the user is asked.
 //! - `ledger` reads the decisions of a recorded turn.
 
 mod carry_out;

@@ -1,5 +1,5 @@
-//! Decisions that store a plan: a new one, a changed node, and a revision. What is stored follows from the version that the
-//! decision was judged with, so a repeated turn stores the same.
+//! Decisions that store a plan: a new one, a changed node, and a revision. A step stores the plan. It changes the
+//! version that the decision was judged with, so a repeated turn stores the same plan.
 
 use super::judge::Accepted;
 use super::workflows::{JudgedWorkflow, nodes_of};

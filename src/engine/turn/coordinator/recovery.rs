@@ -1,4 +1,4 @@
-//! `error_recovery` in a conversation: the session's newest failed run of the plan goes on in a new run.
+//! `error_recovery` in a conversation: a new run continues the session's newest failed run of the plan.
 
 use super::execution::SyncRun;
 use super::judge::Accepted;
@@ -21,7 +21,7 @@ use types::timestamp::Timestamp;
 /// Output of the step that prepares a recovery.
 #[derive(Serialize, Deserialize)]
 enum Prepared {
-    /// The failed run goes on.
+    /// A new run continues the failed one.
     GoesOn {
         from_run: String,
         /// Hash of the version with the changes of the recovery.
@@ -29,7 +29,7 @@ enum Prepared {
         /// When the run begins.
         until: Timestamp,
     },
-    /// It does not, for this reason. The model reads it.
+    /// There is no new run, for this reason. The model reads it.
     Refused(String),
 }
 
@@ -124,7 +124,7 @@ fn refused(error: &str) -> Value {
     json!({"ok": false, "error": error})
 }
 
-/// The version of the plan with which a failed run goes on.
+/// The version of the plan for the run that continues a failed one.
 fn with_recovery(version: &WorkflowRecord, recovery: &ErrorRecovery, now: Timestamp) -> Result<WorkflowRecord, String> {
     let Some(graph) = version.graph() else { return Err(format!("`{}` is no graph; execute it again", version.id())) };
     let plan = changed(&graph.plan, &recovery.failed_node_id, &updates(&recovery.recovery_plan))?;

@@ -114,7 +114,7 @@ impl Turn<'_> {
         Place { session_id: &self.session.session_id, current: self.session.current_workflow.as_deref() }
     }
 
-    /// The workflows as JSON for a prompt; empty if there are none.
+    /// The workflows as JSON for a prompt; empty without workflows.
     pub(super) async fn workflows_text(&self) -> Result<String, TurnError> {
         let mut shown = Vec::new();
         let place = self.place();

@@ -48,6 +48,44 @@ pub fn sub_agent() -> Scenario {
     coordinator("sub-agent").wave(vec![says("m-1", "查报价")])
 }
 
+/// Makes a plan of two model calls, runs it in the mode that the message names, and replies.
+fn plans(asked: &Asked) -> Answer {
+    if asked.schema.is_empty() {
+        return Answer::Content("可行".into());
+    }
+    let has = |kind: &str| asked.system.contains(&format!("{kind}: {{\"ok\":true"));
+    if has("execute_workflow") {
+        return replies(asked, "做好了", "simple_query");
+    }
+    if has("create_workflow_plan") {
+        let id = asked.system.split("\"workflow_id\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let mode = if asked.user == "后台执行" { "async" } else { "sync" };
+        let execute = json!({"workflow_id": id, "execution_mode": mode, "notify_on_completion": true});
+        return decides(asked, "execute_workflow", execute);
+    }
+    let node = |id: &str, prompt: &str| json!({"node_id": id, "type": "LLM", "name": id, "config": {"prompt": prompt}});
+    let nodes = json!([node("draft", "起草"), node("check", "检查：${draft.output.text}")]);
+    let edges = json!([{"source": "draft", "target": "check"}]);
+    decides(asked, "create_workflow_plan", json!({"name": "写报告", "description": "", "nodes": nodes, "edges": edges}))
+}
+
+/// A plan that is made and run within one turn.
+pub fn planned_work() -> Scenario {
+    let planned =
+        |session: &Session| session.current_workflow.is_some() && session.workflow_state.status == Status::Ready;
+    Scenario::new("plan", plans).with(json!({"mode": "coordinator"})).wave(vec![says("m-1", "执行")]).ending(planned)
+}
+
+/// A plan that runs in a lane of its own, and the notice of its end.
+pub fn background_run() -> Scenario {
+    let noticed = |session: &Session| {
+        let notices = session.history.iter().filter(|entry| entry.turn_id.starts_with("resume-"));
+        notices.map(|entry| entry.text.contains("已经完成")).eq([true])
+    };
+    let scenario = Scenario::new("background run", plans).with(json!({"mode": "coordinator"}));
+    scenario.wave(vec![says("m-1", "后台执行")]).ending(noticed)
+}
+
 /// A question to the user, and the message that continues the task.
 pub fn clarification() -> Scenario {
     let continued = |session: &Session| session.task.is_none() && session.workflow_state.status == Status::Ready;
