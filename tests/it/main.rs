@@ -27,6 +27,7 @@ mod embedding;
 mod fuzz;
 mod gateway;
 mod graph_runs;
+mod graphs;
 mod http_action;
 mod ids;
 mod judged_decisions;

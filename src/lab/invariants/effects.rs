@@ -23,14 +23,29 @@ fn parts(key: &str) -> Option<(&str, &str)> {
     key.split_once('/')?.1.split_once('/')
 }
 
-/// True if a step records the call under the key `called`. All attempts of a graph's node call under the key of the first;
-/// each records its result in a step of its own, `<node>~<attempt>/run`, or its failure in `<node>/failed`.
-fn records(recorded: &str, called: &str) -> bool {
-    let Some(node) = called.strip_suffix("/run") else { return recorded == called };
-    let Some((place, "run" | "failed")) = recorded.rsplit_once('/') else { return false };
-    match place.rsplit_once('~') {
-        Some((first, attempt)) if attempt.parse::<u32>().is_ok() => first == node,
-        _ => place == node,
+/// True if a step records the call under the key `called`. All attempts of a graph's node with the same request call under
+/// the key of the first; each records its result in a step of its own, `<node>~<attempt>/run`, or its failure in
+/// `<node>/failed`. A request that a recovery or a replan has changed has its digest at the end of its key, and a node that
+/// runs after a replan is `<node>@<replan>`.
+fn records(recorded: &StepRecord, called: &str) -> bool {
+    let (called, digest) = match called.rsplit_once("/run/") {
+        Some((node, digest)) => (node, Some(digest)),
+        None => match called.strip_suffix("/run") {
+            Some(node) => (node, None),
+            None => return recorded.key == called,
+        },
+    };
+    let Some((place, end @ ("run" | "failed"))) = recorded.key.rsplit_once('/') else { return false };
+    // A failure has no digest of its request.
+    let is_same = digest.is_none_or(|digest| end == "failed" || recorded.input_hash.starts_with(digest));
+    is_same && without_number(without_number(place, '~'), '@') == called
+}
+
+/// The place without the number after `sign`.
+fn without_number(place: &str, sign: char) -> &str {
+    match place.rsplit_once(sign) {
+        Some((first, number)) if number.parse::<u32>().is_ok() => first,
+        _ => place,
     }
 }
 
@@ -45,7 +60,7 @@ fn calls(lane: &Lane) -> Vec<String> {
             found.push(format!("{} was called with “{}”, then with “{}”", call.key, earlier, call.what));
         }
         let recorded = parts(&call.key).is_some_and(|(turn, step)| {
-            lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| records(&recorded.key, step)))
+            lane.steps.get(turn).is_some_and(|steps| steps.iter().any(|recorded| records(recorded, step)))
                 || lane.turns.iter().any(|record| {
                     record.turn_id == turn
                         && (was_given_up(record) || was_broken_off(record, lane.steps.get(turn), call))
@@ -85,7 +100,7 @@ fn repeats(lane: &Lane) -> Vec<String> {
         let Some((turn, key)) = parts(&call.key) else { continue };
         let mut steps = lane.steps.get(turn).into_iter().flatten().filter(|step| {
             // Another attempt may follow a failure.
-            !step.key.ends_with("/failed") && records(&step.key, key)
+            !step.key.ends_with("/failed") && records(step, key)
         });
         if let Some(step) = steps.find(|step| call.at > step.at) {
             let ms = step.at.until(call.at).as_millis();
@@ -152,15 +167,25 @@ fn cancels(turn: &TurnRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn step(key: &str, input_hash: &str) -> StepRecord {
+        let record = json!({"key": key, "kind": "node", "target": "HTTP", "input_hash": input_hash, "output": null,
+            "ok": true, "ms": 0, "at": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(record).unwrap()
+    }
 
     #[test]
     fn an_attempt_of_a_node_is_recorded_by_its_result_or_its_failure() {
-        for recorded in ["0/g/a/run", "0/g/a/failed", "0/g/a~2/run", "0/g/a~12/failed"] {
-            assert!(records(recorded, "0/g/a/run"), "{recorded}");
+        let recorded = |key: &str, called: &str| records(&step(key, "abcdef"), called);
+        for key in ["0/g/a/run", "0/g/a/failed", "0/g/a~2/run", "0/g/a~12/failed", "0/g/a@1/run", "0/g/a@1~2/run"] {
+            assert!(recorded(key, "0/g/a/run"), "{key}");
         }
-        for recorded in ["0/g/a~x/run", "0/g/b/run", "0/g/a/0/model", "0/g/a", "0/act"] {
-            assert!(!records(recorded, "0/g/a/run"), "{recorded}");
+        for key in ["0/g/a~x/run", "0/g/b/run", "0/g/a/0/model", "0/g/a", "0/act"] {
+            assert!(!recorded(key, "0/g/a/run"), "{key}");
         }
-        assert!(records("0/act", "0/act") && !records("0/act", "1/act"));
+        assert!(recorded("0/act", "0/act") && !recorded("0/act", "1/act"));
+        assert!(recorded("0/g/a~2/run", "0/g/a/run/abc") && recorded("0/g/a~2/failed", "0/g/a/run/abc"));
+        assert!(!recorded("0/g/a~2/run", "0/g/a/run/bcd"), "another request");
     }
 }

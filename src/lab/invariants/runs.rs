@@ -4,6 +4,7 @@
 use super::evidence::Lane;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::collections::HashSet;
+use types::event::Event;
 use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
 
@@ -15,9 +16,31 @@ pub(super) fn check(lane: &Lane) -> Vec<String> {
             found.push(format!("run event {} is on the stream twice", event.event_id));
         }
     }
+    found.extend(decisions(lane));
     for run in &lane.runs {
         let events: Vec<_> = lane.run_events.iter().filter(|event| event.root_run_id == run.run_id).collect();
         found.extend(ends(lane, run, &events).into_iter().map(|what| format!("run {}: {what}", run.run_id)));
+    }
+    found
+}
+
+/// Checks that no event of a run's decision is repeated, and that verdicts follow their decision.
+fn decisions(lane: &Lane) -> Vec<String> {
+    let (mut found, mut known) = (Vec::new(), HashSet::new());
+    for event in lane.events.iter().filter_map(|event| match event {
+        Event::Decision(event) if event["run_id"].is_string() => Some(event),
+        _ => None,
+    }) {
+        let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+        let (id, kind) = (text("decision_id"), text("type"));
+        if matches!(kind.as_str(), "decision_validated" | "decision_rejected")
+            && !known.contains(&(id.clone(), "decision_made".to_owned()))
+        {
+            found.push(format!("{kind} of {id} is on the stream before its decision"));
+        }
+        if !known.insert((id.clone(), kind.clone())) {
+            found.push(format!("{kind} of {id} is on the stream twice"));
+        }
     }
     found
 }

@@ -77,6 +77,9 @@ scenarios! {
     clarification_survives_every_crash_point: clarification, Fault::ALL;
     plan_survives_every_crash_point: planned_work, Fault::ALL;
     background_run_survives_every_crash_point: background_run, Fault::ALL;
+    recovering_graph_survives_every_crash: recovering_graph, Fault::CRASHES;
+    recovering_graph_survives_every_error: recovering_graph, Fault::ERRORS;
+    recovering_graph_survives_every_pause: recovering_graph, Fault::PAUSES;
     turn_that_is_given_up_ends_once_after_every_crash_point: given_up, Fault::ALL;
 }
 

@@ -101,7 +101,8 @@ impl<'s> Run<'s> {
         let agent = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
         backend.store.put_agent(agent).await.unwrap();
         for workflow in &scenario.workflows {
-            let workflow = WorkflowRecord::from_document(workflow.clone(), clock::now()).unwrap();
+            let text = workflow.to_string().replace("{api}", &site.api.base_url);
+            let workflow = WorkflowRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
             backend.store.put_workflow(workflow).await.unwrap();
         }
         Self {

@@ -17,7 +17,7 @@ use definitions::workflow::scope::Scope;
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, PoisonError};
 use types::run_outcome::RunFailure;
-use types::step::TokenUsage;
+use types::step::{StepRecord, TokenUsage};
 use uuid::Builder;
 
 /// State that all parts of a run share.
@@ -168,6 +168,11 @@ impl StageContext {
     /// Returns the part's journal.
     pub fn journal(&self) -> Journal {
         if self.key.is_empty() { self.run.journal.clone() } else { self.run.journal.scope(&self.key) }
+    }
+
+    /// The recorded step whose key is that of this part.
+    pub(super) fn own_step(&self) -> Option<Arc<StepRecord>> {
+        self.run.journal.record_of(&self.key)
     }
 
     /// Returns the services that steps use.

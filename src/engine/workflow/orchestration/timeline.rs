@@ -101,7 +101,9 @@ impl Notes {
 
     /// Notes a recovery or a replan of a graph at its place. `by` is the agent that decided it, with its number.
     pub(super) fn note(&self, context: &StageContext, by: (&str, u32), input: &str, ended: Result<String, String>) {
-        let place = self.add_entry(context, by.0, by.1, input, &context.journal().recorded());
+        let mut steps = context.journal().recorded();
+        steps.extend(context.own_step().map(|step| step.as_ref().clone()));
+        let place = self.add_entry(context, by.0, by.1, input, &steps);
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get_mut(place) else { return };
         match ended {

@@ -13,7 +13,7 @@ fn decides(asked: &Asked, kind: &str, mut payload: Value) -> Answer {
     })
 }
 
-fn replies(asked: &Asked, text: &str, intent: &str) -> Answer {
+pub(super) fn replies(asked: &Asked, text: &str, intent: &str) -> Answer {
     decides(asked, "respond", json!({"response": text, "intent": intent, "confidence": 0.9}))
 }
 

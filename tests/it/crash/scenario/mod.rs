@@ -3,10 +3,12 @@
 
 mod coordinators;
 mod flows;
+mod graphs;
 mod turns;
 
 pub use coordinators::*;
 pub use flows::*;
+pub use graphs::*;
 pub use turns::*;
 
 use crate::scenarios::{answer, sales_with};
@@ -118,6 +120,12 @@ fn echo(asked: &Asked) -> Answer {
 
 /// Responses of the API.
 pub fn api(path: &str, _body: &Value) -> (u16, Value) {
+    // Nodes of graphs that fail: one until it is changed, one for good.
+    match path {
+        "/busy" => return (503, json!({})),
+        "/gone" => return (404, json!({})),
+        _ => {}
+    }
     let answer = match path {
         path if path.starts_with("/orders/") => json!({"status": "shipped"}),
         path if path.starts_with("/eta") => json!({"days": "two_days"}),

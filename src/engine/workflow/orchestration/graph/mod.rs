@@ -23,6 +23,8 @@ mod recovery;
 #[cfg(test)]
 mod recovery_tests;
 mod replan;
+#[cfg(test)]
+mod replay_tests;
 mod resolved;
 mod reuse;
 mod revised;

@@ -1,8 +1,10 @@
 //! Recoveries and replans over the functions of [`Ground`] and a scripted coordinator.
 
+use crate::journal::Journal;
 use crate::model::{Model, ModelError, ModelReply, ModelRequest};
 use crate::workflow::orchestration::run::RunEnd;
 use crate::workflow::orchestration::run_tests::Ground;
+use crate::workflow::orchestration::timeline::{TimelineEntry, timeline};
 use crate::workflow::{FlowContext, FlowError};
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -68,6 +70,12 @@ nodes:
   - {node_id: d, type: RUNNABLE, name: D, config: {runnable: echo, input: other}}
 edges: [{source: a, target: b}, {source: b, target: c}, {source: a, target: c}, {source: a, target: d}]
 ";
+
+/// Changes that replace b by x, which asks the model.
+fn in_place_of_b() -> Value {
+    json!({"remove_nodes": ["b"], "add_nodes": [{"node_id": "x", "type": "LLM", "name": "X", "config": {"prompt": "说"}}],
+        "update_edges": [{"source": "a", "target": "x"}, {"source": "x", "target": "c"}]})
+}
 
 async fn end(ground: &Ground) -> RunEnd {
     ground.run("g", "q").await.unwrap()
@@ -180,16 +188,8 @@ async fn the_plan_of_the_file_comes_before_the_coordinator() {
 
 #[tokio::test]
 async fn an_invalid_recovery_leads_to_a_replan_that_keeps_what_is_unchanged() {
-    let changes = json!({"remove_nodes": ["b"], "add_nodes": [{"node_id": "x", "type": "LLM", "name": "X", "config": {"prompt": "说"}}],
-        "update_edges": [{"source": "a", "target": "x"}, {"source": "x", "target": "c"}]});
-    let (ground, prompts) = ground(&[CHAIN], move |prompt| match prompt {
-        prompt
-            if prompt.contains("Last decision")
-                || prompt.contains("`max_attempts` is missing")
-                || prompt.contains("cannot go on") =>
-        {
-            replans(changes.clone())
-        }
+    let (ground, prompts) = ground(&[CHAIN], |prompt| match prompt {
+        prompt if prompt.contains("cannot go on") => replans(in_place_of_b()),
         prompt if prompt.contains("After this decision") => recovers("b", json!({"action": "RETRY"})),
         _ => json!("said"),
     });
@@ -338,4 +338,35 @@ async fn a_node_of_a_loop_recovers_in_its_iteration_and_a_replan_repeats_the_loo
     assert_eq!(output(&replanning).await.as_array().unwrap().len(), 3);
     assert_eq!(replanning.calls(), ["k", "fail"], "the first iterations of the revised loop run again");
     repeats(&replanning, &prompts).await;
+}
+
+#[tokio::test]
+async fn a_timeline_shows_recoveries_replans_and_skipped_nodes() {
+    let graph =
+        CHAIN.replace("{source: a, target: d}", "{source: a, target: d, condition: \"${a.output.text} == 'no'\"}");
+    let (ground, _) = ground(&[&graph], |prompt| match prompt {
+        prompt if prompt.contains("cannot go on") => replans(in_place_of_b()),
+        prompt if !prompt.contains("After this decision") => json!("said"),
+        _ => recovers("b", json!({"action": "RETRY"})),
+    });
+    end(&ground).await;
+    let steps = ground.store.steps("r1", "t1").await.unwrap();
+    let journal = Journal::read_only(Arc::clone(&ground.store), "r1", "t1", steps);
+    let (query, params) = ("q".to_owned(), serde_json::Map::new());
+    let shown = timeline(ground.resolved("g").await, journal, Ground::services(), query.clone(), query, params).await;
+    let line = |entry: &TimelineEntry| format!("{} {} {:?}", entry.path, entry.runnable, entry.status);
+    let lines: Vec<String> = shown.iter().map(line).collect();
+    let expected = [
+        "a echo Completed",
+        "d echo Skipped",
+        "b echo Failed",
+        "b/recover[1] planner Failed",
+        "replan[1] planner Completed",
+        "d echo Skipped",
+        "x LLM Completed",
+        "c echo Completed",
+    ];
+    assert_eq!(lines, expected);
+    assert!(shown[3].error.as_ref().is_some_and(|error| error.contains("`recovery_plan.max_attempts`")));
+    assert_eq!((shown[2].model_calls, shown[3].model_calls), (0, 1), "the question belongs to the recovery");
 }

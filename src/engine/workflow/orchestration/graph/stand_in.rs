@@ -10,11 +10,12 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The recorded output of an alternative that had run.
+/// Whether the alternative had run. A node that had may have the output null.
 #[derive(Serialize, Deserialize)]
-struct HadRun {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    output: Option<Arc<Value>>,
+struct Recorded {
+    has_run: bool,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    output: Value,
 }
 
 /// The output of the node `other`, in place of the failed node of `run`. If `other` has not run, it runs now, with the
@@ -25,15 +26,18 @@ pub(super) async fn output(run: &NodeRun<'_>, k: u32, other: &str) -> Result<Arc
     let (journal, key) = (run.context.journal(), format!("recover[{k}]/alternative"));
     let label = Label { kind: "decision", target: other };
     let step = journal.step(&key, label, Durability::OnReturn, other, |_| async {
-        Ok::<_, Infallible>(Done::ok(HadRun { output: run.done.output(other) }))
+        let output = run.done.output(other);
+        let has_run = output.is_some();
+        let output = output.map_or(Value::Null, |output| output.as_ref().clone());
+        Ok::<_, Infallible>(Done::ok(Recorded { has_run, output }))
     });
     let recorded = match Box::pin(step).await {
         Ok(stepped) => stepped.output,
         Err(StepError::Journal(error)) => return Err(error.into()),
         Err(StepError::Operation(never)) => match never {},
     };
-    if let Some(output) = recorded.output {
-        return Ok(output);
+    if recorded.has_run {
+        return Ok(Arc::new(recorded.output));
     }
     let Some(node) = run.scope.graph.level.find(other) else {
         return Err(NodeFailure::permanent("INVALID", format!("there is no node `{other}`")).into());
