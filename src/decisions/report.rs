@@ -57,6 +57,21 @@ impl Report {
         }
     }
 
+    /// True if there are errors.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors().next().is_some()
+    }
+
+    /// The errors, without those that had no room.
+    pub(crate) fn errors(&self) -> impl Iterator<Item = &str> {
+        self.errors.iter().flatten().map(String::as_str)
+    }
+
+    /// Keeps the errors for which `keep` is true.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.errors.iter_mut().for_each(|errors| errors.retain(|error| keep(error)));
+    }
+
     /// Adds the findings of another report as findings of `path`. `lead` introduces the errors.
     pub(crate) fn adopt(&mut self, path: &Path<'_>, lead: &str, other: Self) {
         let Self { errors, more, warnings, more_warnings } = other;

@@ -4,6 +4,7 @@
 
 mod documents;
 mod examples;
+mod operators;
 mod properties;
 mod rules;
 

@@ -127,17 +127,38 @@ fn changed_node(
     if changed.problems.is_empty()
         && let Some(plan) = revision::with_node(&workflow.definition, id, changed.node)
     {
-        result(check, path, &plan);
+        result(check, path, &workflow.definition, &plan);
     }
 }
 
-/// Checks a plan that a change would leave behind.
-fn result(check: &mut Check<'_>, path: &Path<'_>, plan: &Map<String, Value>) {
-    let mut inner = Check::new(check.world);
-    // A registered workflow may have nodes that only files have.
-    inner.is_file = true;
-    graph::whole(&mut inner, &Path::ROOT, plan);
-    check.report.adopt(path, "leads to a plan in which", inner.report);
+/// Checks a plan that a change would leave behind. Errors that the plan had before are not those of the change: the nodes of
+/// an operator may do more than those of an agent.
+fn result(check: &mut Check<'_>, path: &Path<'_>, before: &Map<String, Value>, plan: &Map<String, Value>) {
+    let judged = |plan: &Map<String, Value>| {
+        let mut inner = Check::new(check.world);
+        // A registered workflow may have nodes that only files have.
+        inner.is_file = true;
+        graph::whole(&mut inner, &Path::ROOT, plan);
+        inner.report
+    };
+    let mut report = judged(plan);
+    if report.has_errors() {
+        let named = |error: &str| named(before, error);
+        let known: HashSet<String> = judged(before).errors().map(named).collect();
+        report.retain(|error| !known.contains(&self::named(plan, error)));
+    }
+    check.report.adopt(path, "leads to a plan in which", report);
+}
+
+/// An error with the id of its node in place of the number, which changes when other nodes are removed.
+fn named(plan: &Map<String, Value>, error: &str) -> String {
+    let place = error.strip_prefix("`nodes[").and_then(|rest| rest.split_once(']'));
+    let Some((at, rest)) = place.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest))) else {
+        return error.to_owned();
+    };
+    let node = list(plan, "nodes").get(at).and_then(Value::as_object);
+    let id = node.and_then(|node| text(node, "node_id")).unwrap_or_default();
+    format!("`nodes[`{id}`]{rest}")
 }
 
 fn alternative(check: &mut Check<'_>, path: &Path<'_>, plan: &Map<String, Value>, failed: &str, other: &str) {
@@ -187,7 +208,7 @@ pub(super) fn replan_workflow(check: &mut Check<'_>, fields: &Map<String, Value>
                 format!("is the edge {edge}, which does not exist; remove it")
             });
         }
-        result(check, &path, &revised.plan);
+        result(check, &path, plan, &revised.plan);
     }
 }
 

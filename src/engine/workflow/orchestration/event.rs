@@ -101,6 +101,7 @@ pub struct Snapshot {
 /// An event on its way to the stream. One queue holds both kinds, so that they are published in the order in which they
 /// happened.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "nearly all events are events of a run")]
 pub enum QueuedEvent {
     /// An event of a workflow, a stage or a step.
     Run(RunEvent),

@@ -30,13 +30,13 @@ pub(super) enum NodeEnd {
     Done {
         output: Arc<Value>,
         /// The node after its changes by recoveries.
-        changed: Option<Changed>,
+        changed: Option<Box<Changed>>,
     },
     /// The graph needs a replan.
     Troubled {
         troubles: Vec<Trouble>,
         /// The node after its changes by recoveries.
-        changed: Option<Changed>,
+        changed: Option<Box<Changed>>,
     },
 }
 
@@ -65,9 +65,9 @@ pub(super) async fn run(node: NodeRun<'_>) -> Result<NodeEnd, Failure> {
     context.run().event_buffer.wait_for_room().await;
     context.emit(RunEventType::StageStarted, EventPayload::default());
     let (mut attempts, mut recoveries) = (Attempts::default(), Recoveries::default());
-    let (mut round, mut changed, mut again) = (Round::of(node.node), None::<Changed>, None::<NodeFailure>);
+    let (mut round, mut changed, mut again) = (Round::of(node.node), None::<Box<Changed>>, None::<NodeFailure>);
     loop {
-        let current = node.changed(changed.as_ref());
+        let current = node.changed(changed.as_deref());
         let tried = match again.take() {
             Some(failure) => Err(failure.into()),
             None => current.until_done(&mut attempts, round).await,
@@ -92,7 +92,7 @@ pub(super) async fn run(node: NodeRun<'_>) -> Result<NodeEnd, Failure> {
                 return Ok(NodeEnd::Done { output, changed });
             }
             Rescue::FailedAgain(failure) => again = Some(failure),
-            Rescue::Replan(trouble) => return Ok(NodeEnd::Troubled { troubles: vec![trouble], changed }),
+            Rescue::Replan(trouble) => return Ok(NodeEnd::Troubled { troubles: vec![*trouble], changed }),
         }
     }
 }

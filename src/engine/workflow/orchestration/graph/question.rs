@@ -93,12 +93,12 @@ impl Question<'_> {
         earlier: &[(String, Vec<String>)],
     ) -> Result<Vec<PromptMessage>, NodeFailure> {
         let user = self.facts().message;
-        let (system, user) = (self.prompt(prompts).map_err(unprompted)?, self.masked(&user));
+        let (system, user) = (self.prompt(prompts).map_err(|error| unprompted(&error))?, self.masked(&user));
         let mut messages =
             vec![PromptMessage::new(PromptRole::System, system), PromptMessage::new(PromptRole::User, user)];
         for (content, problems) in earlier {
             let error = json!({"error": problems.join("; ")});
-            let hint = prompts.render("correction", &error).map_err(unprompted)?;
+            let hint = prompts.render("correction", &error).map_err(|error| unprompted(&error))?;
             messages.push(PromptMessage::new(PromptRole::Assistant, content.as_str()));
             messages.push(PromptMessage::new(PromptRole::User, hint));
         }
@@ -167,7 +167,7 @@ fn read(content: &str, kinds: &[DecisionType]) -> Result<Decision, Vec<String>> 
     }
 }
 
-fn unprompted(error: PromptError) -> NodeFailure {
+fn unprompted(error: &PromptError) -> NodeFailure {
     NodeFailure::permanent("INVALID", format!("the question to the coordinator cannot be written: {error}"))
 }
 

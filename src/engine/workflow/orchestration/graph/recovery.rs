@@ -39,13 +39,13 @@ pub(super) struct Recoveries {
 /// How the run goes on after a node has failed for good.
 pub(super) enum Rescue {
     /// The node runs again, perhaps with changes.
-    Again(Round, Option<Changed>),
+    Again(Round, Option<Box<Changed>>),
     /// The node is done with this output.
     Skip(Arc<Value>),
     /// The recovery has failed, too. The next one follows, if there is one.
     FailedAgain(NodeFailure),
     /// The graph needs a replan.
-    Replan(Trouble),
+    Replan(Box<Trouble>),
 }
 
 /// A failed node, its failure and the number of its attempts.
@@ -149,7 +149,7 @@ impl Failed<'_> {
 
     /// Asks the coordinator for one decision, and carries it out if it is valid. One that is not leads to a replan.
     async fn ask(&self, k: u32, agent: &AgentRecord, notices: &Notices) -> Result<Rescue, Failure> {
-        let (run, key) = (self.run, format!("recover[{k}]"));
+        let (run, key, trouble) = (self.run, format!("recover[{k}]"), self.trouble(Vec::new(), None));
         let question = Question {
             here: run.context,
             scope: run.scope,
@@ -158,7 +158,7 @@ impl Failed<'_> {
             input: json!({"node": run.node.id(), "recovery": k, "failure": self.failure}),
             kinds: &[DecisionType::ErrorRecovery, DecisionType::ReplanWorkflow],
             plan: &self.plan(),
-            troubles: &[self.trouble(Vec::new(), None)],
+            troubles: std::slice::from_ref(&*trouble),
             sight: &run.sight,
             errors: &[],
             left: MAX_RECOVERIES - k + 1,
@@ -263,9 +263,11 @@ impl Failed<'_> {
     }
 
     /// The node with its modifications, which were judged.
-    fn changed(&self, modifications: Option<&Map<String, Value>>) -> Result<Option<Changed>, Failure> {
+    fn changed(&self, modifications: Option<&Map<String, Value>>) -> Result<Option<Box<Changed>>, Failure> {
         let Some(modifications) = modifications.filter(|changes| !changes.is_empty()) else { return Ok(None) };
-        Changed::new(self.run, modifications).map(Some).map_err(|problem| self.ends_run(&problem, true))
+        Changed::new(self.run, modifications)
+            .map(|changed| Some(Box::new(changed)))
+            .map_err(|problem| self.ends_run(&problem, true))
     }
 
     /// The graph of this revision with the changes of this node so far.
@@ -275,15 +277,15 @@ impl Failed<'_> {
         changed.unwrap_or_else(|| plan.clone())
     }
 
-    fn trouble(&self, errors: Vec<String>, wish: Option<Wish>) -> Trouble {
-        Trouble {
+    fn trouble(&self, errors: Vec<String>, wish: Option<Wish>) -> Box<Trouble> {
+        Box::new(Trouble {
             node_id: self.run.node.id().to_owned(),
             path: self.run.context.path().to_owned(),
             failure: self.failure.clone(),
             attempts: self.attempts,
             errors,
             wish,
-        }
+        })
     }
 
     fn event(&self) -> EventBody {

@@ -168,7 +168,7 @@ async fn work(
         }
         drop(calls);
         // The failure is a result, so that it is recorded like one.
-        Ok::<_, String>(if fate % 3 == 0 { "failed".to_owned() } else { format!("<{}>", fate % 100) })
+        Ok::<_, String>(if fate.is_multiple_of(3) { "failed".to_owned() } else { format!("<{}>", fate % 100) })
     });
     match said.await? {
         failed if failed == "failed" => Err("it fails".into()),

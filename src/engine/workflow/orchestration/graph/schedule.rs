@@ -143,7 +143,7 @@ struct Schedule<'s> {
     sight: Sight,
     states: Vec<State>,
     /// The nodes that recoveries have changed, by place.
-    changed: BTreeMap<usize, Changed>,
+    changed: BTreeMap<usize, Box<Changed>>,
     troubles: BTreeMap<usize, Vec<Trouble>>,
     /// Nodes that can start, in the order in which they became ready.
     ready: VecDeque<usize>,
