@@ -39,6 +39,7 @@ pub fn report() -> Value {
     plan(&[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "HTTP", &send)], &[("node_1", "node_2")])
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 pub fn execute(fields: Value) -> Value {
     let mut payload = json!({"workflow_id": "{id}"});
     payload.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

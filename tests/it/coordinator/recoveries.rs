@@ -19,6 +19,7 @@ fn report() -> Value {
     plan(&[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "HTTP", &send)], &[("node_1", "node_2")])
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 fn recovery(recovery_plan: Value) -> Value {
     decision(
         "error_recovery",
