@@ -19,8 +19,8 @@ mod app;
 pub mod testing;
 
 pub use app::{
-    Accepted, Answer, Applied, Engine, EngineBuilder, EngineError, FlowContext, FlowError, IntoFlow, IntoTool,
-    IntoWorkflow, NewMessage, NewRun, NoParams, Opened, Question, StartedRun, ToolCall, open,
+    Accepted, Answer, AnsweredRun, Applied, Engine, EngineBuilder, EngineError, FlowContext, FlowError, IntoFlow,
+    IntoTool, IntoWorkflow, NewAnswer, NewMessage, NewRun, NoParams, Opened, Question, StartedRun, ToolCall, open,
 };
 
 /// Settings, environment and secrets of an engine.

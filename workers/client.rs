@@ -14,7 +14,8 @@ use commands::knowledge::{NewText, RemovedSource, StoredSource};
 use commands::messages::NewMessage;
 use commands::models::ModelList;
 use commands::operator::OperatorCommand;
-use commands::run_details::{RunDetails, RunSummary};
+use commands::run_answers::{AnsweredRun, NewAnswer};
+use commands::run_details::{RunDetails, RunDiagram, RunSummary};
 use commands::runs::{NewRun, StartedRun};
 use commands::session_decisions::SessionDecision;
 use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
@@ -296,6 +297,10 @@ impl GatewayClient {
         self.call(self.api(Method::GET, &["runs", run_id])).await
     }
 
+    pub async fn run_diagram(&self, run_id: &str) -> anyhow::Result<RunDiagram> {
+        self.call(self.api(Method::GET, &["runs", run_id, "diagram"])).await
+    }
+
     pub async fn cancel_run(
         &self,
         run_id: &str,
@@ -310,7 +315,11 @@ impl GatewayClient {
     }
 
     pub async fn restart_run(&self, run_id: &str, from_stage: &str) -> anyhow::Result<StartedRun> {
-        self.order_run(run_id, "restart", &json!({ "from_stage": from_stage })).await
+        self.order_run(run_id, "restart", &json!({ "from": from_stage })).await
+    }
+
+    pub async fn answer_run(&self, run_id: &str, answer: &NewAnswer) -> anyhow::Result<AnsweredRun> {
+        self.call(self.api(Method::POST, &["runs", run_id, "answer"]).json(answer)).await
     }
 
     async fn order_run(&self, run_id: &str, verb: &str, body: &Value) -> anyhow::Result<StartedRun> {

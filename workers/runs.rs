@@ -10,12 +10,14 @@ use base::clock;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
+use commands::run_answers::{AnsweredRun, NewAnswer};
 use commands::run_details::{RunDetails, RunSummary};
 use commands::runs::StartedRun;
+use engine::workflow::open_question::OpenQuestion;
 use engine::workflow::orchestration::TimelineEntry;
 use engine::workflow::orchestration::timeline::StageStatus;
 use std::time::Duration;
-use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run::{NodeState, NodeStatus, RunQuery, RunRecord, RunStatus};
 use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
@@ -23,7 +25,8 @@ Examples:
   turnwheel runs list --status failed                 list failed runs, newest first
   turnwheel runs show RUN                             show its stages, times, tokens and output
   turnwheel runs resume RUN                           continue at the failed stage
-  turnwheel runs restart RUN --from summary           repeat it from a stage, as a new run";
+  turnwheel runs restart RUN --from summary           repeat it from a stage, as a new run
+  turnwheel runs answer RUN yes                       answer its question";
 
 const LIST: &str = "\
 Examples:
@@ -35,7 +38,8 @@ const SHOW: &str = "\
 Examples:
   turnwheel runs show RUN
   turnwheel runs show RUN --watch      show it again whenever it changes, until Ctrl-C
-  turnwheel runs show RUN --json       with complete inputs and outputs";
+  turnwheel runs show RUN --json       with complete inputs and outputs
+  turnwheel runs show RUN --mermaid > run.mmd    a diagram, the nodes of a graph coloured by their states";
 
 const CANCEL: &str = "\
 Examples:
@@ -54,8 +58,19 @@ const RESTART: &str = "\
 Examples:
   turnwheel runs restart RUN --from summary
   turnwheel runs restart RUN --from 'outer_loop[2]/parallel_result'
+  turnwheel runs restart RUN --from trend               a node of a graph
 
-Earlier stages keep their output. The given stage and all later ones run again in a new run. Its id is printed to stdout.";
+Earlier stages keep their output. The given stage and all later ones run again in a new run. Of a graph, the node and \
+those behind it run again. The id of the new run is printed to stdout.";
+
+const ANSWER: &str = "\
+Examples:
+  turnwheel runs answer RUN yes
+  turnwheel runs answer RUN ship it on Monday --by li
+  turnwheel runs answer RUN no --node 'each[2]/approve'
+
+Answers the question that was asked first, or that of the node; `runs show` lists the open questions. A text that equals \
+a choice is that choice. For a run within a chat, send the answer as a message of its session.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -72,9 +87,12 @@ pub enum Runs {
     /// Continue a failed or cancelled run
     #[command(after_help = RESUME)]
     Resume(RunArgs),
-    /// Repeat a run from a stage, as a new run
+    /// Repeat a run from a stage or a node, as a new run
     #[command(after_help = RESTART)]
     Restart(RestartRun),
+    /// Answer a question of a run
+    #[command(after_help = ANSWER)]
+    Answer(AnswerRun),
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +118,9 @@ pub struct ShowRun {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print a Mermaid flowchart
+    #[arg(long, conflicts_with = "json")]
+    mermaid: bool,
     #[command(flatten)]
     refresh: WatchOption,
 }
@@ -128,11 +149,30 @@ pub struct CancelRun {
 
 #[derive(Debug, Args)]
 pub struct RestartRun {
-    /// Path of the stage, as `show` prints it
+    /// Path of the stage or id of the node, as `show` prints it
     #[arg(long, value_name = "STAGE")]
     from: String,
     #[command(flatten)]
     ordered: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AnswerRun {
+    /// Id of the run
+    #[arg(value_parser = crate::id)]
+    run: String,
+    /// The answer
+    #[arg(required = true)]
+    text: Vec<String>,
+    /// Place of the node that asked, as `show` prints it [default: the question that was asked first]
+    #[arg(long)]
+    node: Option<String>,
+    /// Who answers
+    #[arg(long)]
+    by: Option<String>,
+    /// Print JSON: {run_id, workflow_id, node, question}
+    #[arg(long)]
+    json: bool,
 }
 
 fn status(text: &str) -> Result<RunStatus, String> {
@@ -161,6 +201,17 @@ impl Runs {
                 let words =
                     format!("queued {}, which repeats run `{}` from `{from}` on", named(&restarted), ordered.run);
                 ordered.done(&restarted, &format!("{words}; {}", watch(&restarted)))
+            }
+            Self::Answer(AnswerRun { run, text, node, by, json }) => {
+                let answer = NewAnswer { text: text.join(" "), node, by };
+                let answered = client.answer_run(&run, &answer).await?;
+                if json {
+                    return print_json(&answered);
+                }
+                let AnsweredRun { run_id, node, question, .. } = answered;
+                let words = format!("queued the answer to the question of `{node}`: {}", one_line(&question));
+                print_queued(&run_id, &format!("{words}; `turnwheel runs show {run} --watch` follows the run"));
+                Ok(())
             }
         }
     }
@@ -216,6 +267,9 @@ fn rows(runs: Vec<RunSummary>, now: Timestamp) -> String {
 }
 
 async fn show(client: &GatewayClient, which: &ShowRun) -> anyhow::Result<String> {
+    if which.mermaid {
+        return Ok(printable(client.run_diagram(&which.run).await?.mermaid.trim_end()));
+    }
     let details = client.run(&which.run).await?;
     match which.json {
         true => pretty(&details),
@@ -225,8 +279,14 @@ async fn show(client: &GatewayClient, which: &ShowRun) -> anyhow::Result<String>
 
 /// Formats a run as lines.
 fn describe(details: &RunDetails, now: Timestamp) -> String {
-    let RunDetails { run, timeline } = details;
+    let RunDetails { run, questions, timeline } = details;
     let mut lines = head(run, now);
+    if !questions.is_empty() {
+        lines.extend([String::new(), asked(questions, now)]);
+    }
+    if let Some(graph) = &run.graph {
+        lines.extend([String::new(), nodes(graph)]);
+    }
     if !timeline.is_empty() {
         lines.push(String::new());
         lines.push(stages(timeline, run));
@@ -261,6 +321,33 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
         &format!("{} stages, {} model calls, {} tokens", usage.stages, usage.model_calls, usage.tokens),
     ));
     lines
+}
+
+/// The open questions, with the time that is left for an answer.
+fn asked(questions: &[OpenQuestion], now: Timestamp) -> String {
+    let mut rows = table(&["question of", "left", "question", "choices"]);
+    for OpenQuestion { node, question, choices, until, .. } in questions {
+        rows.add_row([node.clone(), rough(now.until(*until)), question.clone(), choices.join(", ")]);
+    }
+    rows.to_string()
+}
+
+/// The nodes of a graph with their states.
+fn nodes(graph: &[NodeState]) -> String {
+    let mut rows = table(&["node", "type", "status", "attempts", "took", "error code"]);
+    for NodeState { node_id, kind, status, attempts, ms, error_code } in graph {
+        let status = match status {
+            NodeStatus::Pending => "pending",
+            NodeStatus::Running => "running",
+            NodeStatus::Completed => "completed",
+            NodeStatus::Failed => "failed",
+            NodeStatus::Skipped => "skipped",
+        };
+        let took = ms.map(|ms| took(Duration::from_millis(ms))).unwrap_or_default();
+        let error_code = error_code.clone().unwrap_or_default();
+        rows.add_row([node_id.clone(), kind.clone(), status.to_owned(), attempts.to_string(), took, error_code]);
+    }
+    rows.to_string()
 }
 
 fn stages(timeline: &[TimelineEntry], run: &RunRecord) -> String {

@@ -53,6 +53,7 @@ pub use backend::{Opened, open};
 pub use builder::{EngineBuilder, IntoWorkflow};
 pub use commands::enqueue::Accepted;
 pub use commands::messages::NewMessage;
+pub use commands::run_answers::{AnsweredRun, NewAnswer};
 pub use commands::runs::{NewRun, StartedRun};
 pub use engine::action::function::{IntoTool, NoParams, ToolCall};
 pub use engine::workflow::{FlowContext, FlowError, IntoFlow, Question};

@@ -3,6 +3,7 @@
 use super::answer::{read_interval, until_reachable};
 use super::{Applied, Engine, EngineError};
 use commands::error::CommandError;
+use commands::run_answers::{AnsweredRun, NewAnswer};
 use commands::runs::{NewRun, StartedRun};
 use definitions::workflow::definition::WorkflowRecord;
 use engine::run;
@@ -108,6 +109,19 @@ impl Engine {
     /// Cancels a run. For a run within a session's turn it cancels that turn.
     pub async fn cancel_run(&self, run_id: &str) -> Result<StartedRun, EngineError> {
         Ok(commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
+    }
+
+    /// Answers the question of a run that was asked first, or that of a node. The answer is durable on return; a worker
+    /// of any process continues the run with it. The response names the question.
+    pub async fn answer_run(&self, run_id: &str, answer: NewAnswer) -> Result<AnsweredRun, EngineError> {
+        let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
+        Ok(commands::run_answers::answer_run(queue, store, run_id, answer).await?)
+    }
+
+    /// Repeats a run from a stage, or from a node of a graph, as a new run. Stages before it keep their output.
+    pub async fn restart_run(&self, run_id: &str, from: impl Into<String>) -> Result<StartedRun, EngineError> {
+        let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
+        Ok(commands::runs::rerun_from(queue, store, run_id, from.into()).await?)
     }
 
     /// Continues a failed or cancelled run: recorded stages keep their output, failed stages run again.

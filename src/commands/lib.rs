@@ -6,6 +6,7 @@
 //!
 //! - [`messages`]: posting a user's message. [`operator`]: operators' control commands, and replies of humans.
 //! - [`runs`]: starting, cancelling and resuming runs of workflows. [`run_inputs`]: the check of a run's inputs.
+//!   [`run_answers`]: answers to questions of runs.
 //! - [`dead_letters`]: showing dead letters and replaying them.
 //! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
 //!   sources.
@@ -31,6 +32,7 @@ pub mod knowledge;
 pub mod messages;
 pub mod models;
 pub mod operator;
+pub mod run_answers;
 pub mod run_details;
 pub mod run_inputs;
 pub mod runs;

@@ -260,6 +260,8 @@ fn pending(job: &Job, params: RunInputs) -> Option<RunRecord> {
         prefix: String::new(),
         output: None,
         error: None,
+        revision: None,
+        graph: None,
         usage: RunUsage::default(),
         from_run: from_run.clone(),
         from_stage: from_stage.clone(),

@@ -189,9 +189,20 @@ pub(super) const NOT_RESUMABLE: Codes = codes! {
         "restart it from a stage, which starts a run of its own";
     CONFLICT "run_not_failed" "run `r1` is `running`" "only a failed or cancelled run can be resumed";
 };
+pub(super) const ANSWER_TEXT: Codes = codes! {
+    BAD_REQUEST "empty_answer" "text is empty" "give the answer as `text`";
+};
+pub(super) const NO_OPEN_QUESTION: Codes = codes! {
+    CONFLICT "not_waiting" "run `r1` is `running` and has no open question"
+        "`turnwheel runs show` lists the open questions of a run";
+    CONFLICT "run_of_turn" "run `r1` is a part of turn `m-1` of session `s1`"
+        "send the answer as a message of that session";
+};
 pub(super) const NO_SUCH_STAGE: Codes = codes! {
     BAD_REQUEST "unknown_stage" "`research` has no stage `summry`; it has: plan, summary"
         "`from_stage` is a path, such as `plan` or `outer_loop[2]/parallel_result`";
+};
+pub(super) const NO_STEPS: Codes = codes! {
     CONFLICT "no_steps" "the steps of run `r1` have expired, or are not recorded yet"
         "steps are kept for `retention.turns`; start a new run";
 };

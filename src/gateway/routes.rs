@@ -90,8 +90,10 @@ fn runs(routes: Routes) -> Routes {
     routes
         .add(runs::LIST, runs::list, &[ID, STORE])
         .add(runs::SHOW, runs::show, &[ID, RUN, STORE])
+        .add(runs::DIAGRAM, runs::diagram, &[ID, RUN, NO_STEPS, STORE])
         .add(run_stream::FOLLOW, run_stream::follow, &[ID, EVENT_ID, RUN, STORE, QUEUE, STREAM])
         .add(runs::CANCEL, runs::cancel, &[ID, RUN, RUN_ENDED, SESSION, STORE, QUEUE, PUBLISH])
         .add(runs::RESUME, runs::resume, &[ID, RUN, NOT_RESUMABLE, STORE, QUEUE, PUBLISH])
-        .add(runs::RESTART, runs::restart, &[ID, RUN, WORKFLOW, NO_SUCH_STAGE, STORE, QUEUE, PUBLISH])
+        .add(runs::ANSWER, runs::answer, &[ID, RUN, ANSWER_TEXT, NO_OPEN_QUESTION, STORE, QUEUE, PUBLISH])
+        .add(runs::RESTART, runs::restart, &[ID, RUN, WORKFLOW, NO_SUCH_STAGE, NO_STEPS, STORE, QUEUE, PUBLISH])
 }

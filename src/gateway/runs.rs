@@ -6,7 +6,8 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use commands::run_details::{RunDetails, RunSummary, details};
+use commands::run_answers::{AnsweredRun, NewAnswer, answer_run};
+use commands::run_details::{self, RunDetails, RunDiagram, RunSummary, details};
 use commands::runs::{StartedRun, rerun_from};
 use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
 use serde::{Deserialize, Serialize};
@@ -44,12 +45,27 @@ pub(super) struct Cancellation {
     by: Option<String>,
 }
 
-/// The stage from which a run is repeated.
+/// The stage or node from which a run is repeated.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct Restart {
-    /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`. Earlier stages keep their recorded output.
+    /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`, or the id of a graph's node. Stages before it
+    /// keep their recorded output, and so do the nodes that are not behind it. Also read as `from_stage`.
+    #[serde(alias = "from_stage")]
     #[schemars(length(min = 1))]
-    from_stage: String,
+    from: String,
+}
+
+/// An answer to an open question of a run.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+pub(super) struct AnswerRequest {
+    /// The answer, not empty. A text that equals a choice, apart from case and punctuation, is that choice.
+    text: String,
+    /// The place of the node that asked. By default the question that was asked first is answered.
+    #[serde(default)]
+    node: Option<String>,
+    /// Who answers.
+    #[serde(default)]
+    by: Option<String>,
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/runs", "workflows", "list_runs")
@@ -77,6 +93,16 @@ pub(super) async fn show(
     Params(run_id): Params<String>,
 ) -> Result<Json<RunDetails>, Reject> {
     Ok(Json(details(&state.store, &state.flows, &run_id).await?))
+}
+
+pub(super) const DIAGRAM: Operation = Operation::get("/api/v1/runs/{run_id}/diagram", "workflows", "show_run_diagram")
+    .summary("Draws a run as a Mermaid flowchart, the nodes of a graph coloured by their states.")
+    .ok::<RunDiagram>("The flowchart");
+pub(super) async fn diagram(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+) -> Result<Json<RunDiagram>, Reject> {
+    Ok(Json(run_details::diagram(&state.store, &state.flows, &run_id).await?))
 }
 
 pub(super) const CANCEL: Operation = Operation::post("/api/v1/runs/{run_id}/cancel", "workflows", "cancel_run")
@@ -107,7 +133,7 @@ pub(super) async fn resume(
 }
 
 pub(super) const RESTART: Operation = Operation::post("/api/v1/runs/{run_id}/restart", "workflows", "restart_run")
-    .summary("Repeats a run from a stage, as a new run.")
+    .summary("Repeats a run from a stage or a node, as a new run.")
     .body::<Restart>()
     .accepted::<StartedRun>("The queue has stored the new run");
 pub(super) async fn restart(
@@ -116,6 +142,25 @@ pub(super) async fn restart(
     Body(restart): Body<Restart>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let started = rerun_from(queue, store, &run_id, restart.from_stage).await?;
+    let started = rerun_from(queue, store, &run_id, restart.from).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
+}
+
+pub(super) const ANSWER: Operation = Operation::post("/api/v1/runs/{run_id}/answer", "workflows", "answer_run")
+    .summary("Answers a question of a run.")
+    .details(
+        "Of several open questions, the one that was asked first is answered; the response names it. The same answer \
+         twice is one answer. For a run within a session's turn, send a message to that session.",
+    )
+    .body::<AnswerRequest>()
+    .accepted::<AnsweredRun>("The queue has stored the answer");
+pub(super) async fn answer(
+    State(state): State<GatewayState>,
+    Params(run_id): Params<String>,
+    Body(request): Body<AnswerRequest>,
+) -> Result<(StatusCode, Json<AnsweredRun>), Reject> {
+    let AnswerRequest { text, node, by } = request;
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    let answered = answer_run(queue, store, &run_id, NewAnswer { text, node, by }).await?;
+    Ok((StatusCode::ACCEPTED, Json(answered)))
 }

@@ -105,6 +105,16 @@ pub enum JobBody {
         #[serde(default)]
         by: Option<String>,
     },
+    /// An answer to a question of a run in a lane of its own.
+    Answer {
+        /// The key of the answer in the run's journal.
+        question: String,
+        /// The text.
+        text: String,
+        /// Who answered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
     /// Has no effect of its own, but makes a worker look at the lane. The scheduler publishes it for a lane with work
     /// and no lease holder.
     Wake,
@@ -245,8 +255,10 @@ impl Job {
                 }
                 Ok(())
             }
-            JobBody::Reply { text, .. } if text.trim().is_empty() => Err(JobError::Empty),
-            JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Wake => Ok(()),
+            JobBody::Reply { text, .. } | JobBody::Answer { text, .. } if text.trim().is_empty() => {
+                Err(JobError::Empty)
+            }
+            JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(()),
         }
     }
 
@@ -287,6 +299,7 @@ impl JobBody {
                 &["workflow_id", "query", "origin_session", "user_id", "channel", "from_run", "from_stage"]
             }
             Self::Reply { .. } => &["text", "by"],
+            Self::Answer { .. } => &["question", "text", "by"],
             Self::Wake => &[],
         }
     }

@@ -44,6 +44,51 @@ impl RunStatus {
     }
 }
 
+/// State of a node of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeStatus {
+    /// Nodes before it have not ended.
+    Pending,
+    /// It has started and not ended. In a run that has ended, the run ended before the node did.
+    Running,
+    /// It has an output.
+    Completed,
+    /// It has failed for good.
+    Failed,
+    /// No edge that leads to it was taken, or a recovery has skipped it.
+    Skipped,
+}
+
+/// A node of the graph that a run executes. The nodes within a LOOP are not listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeState {
+    /// Id of the node.
+    pub node_id: String,
+    /// Type of the node, such as `HTTP`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// State of the node.
+    pub status: NodeStatus,
+    /// Attempts so far.
+    #[serde(default)]
+    pub attempts: u32,
+    /// Time from its first step to its last one, in milliseconds.
+    #[serde(default)]
+    pub ms: Option<u64>,
+    /// Code of its last failure, such as `TIMEOUT`.
+    #[serde(default)]
+    pub error_code: Option<String>,
+}
+
+impl NodeState {
+    /// The state of a node before it starts.
+    pub fn pending(node_id: &str, kind: &str) -> Self {
+        let (node_id, kind, status) = (node_id.to_owned(), kind.to_owned(), NodeStatus::Pending);
+        Self { node_id, kind, status, attempts: 0, ms: None, error_code: None }
+    }
+}
+
 /// One run of a workflow, as stored in `workflow_runs`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRecord {
@@ -91,6 +136,12 @@ pub struct RunRecord {
     /// Why the run failed.
     #[serde(default)]
     pub error: Option<RunFailure>,
+    /// For a graph: the number of its last replan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u32>,
+    /// For a graph: its nodes, as of the end of the run or of its last turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Vec<NodeState>>,
     /// Stages, model calls and tokens that the run used.
     #[serde(default)]
     pub usage: RunUsage,

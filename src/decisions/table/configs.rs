@@ -116,6 +116,11 @@ static ASK: Shape = Shape {
     fields: &[
         Field::required("question", Kind::Filled, "the question for the user").with(References::Text),
         Field::optional("choices", Kind::FilledList(&Kind::Filled), "the answers to choose from"),
+        Field::optional(
+            "timeout",
+            Kind::Seconds(f64::INFINITY),
+            "how long to wait for the answer; 24 hours by default",
+        ),
     ],
     rules: &[],
 };

@@ -7,16 +7,36 @@ use crate::workflow::node::Node;
 use decisions::node_type::NodeType;
 use std::collections::HashMap;
 use std::fmt::Write;
+use types::run::{NodeState, NodeStatus};
 
 /// Draws a Mermaid flowchart with a subgraph for each workflow and a box for each stage that references its runnable.
 pub fn mermaid(workflow: &Workflow) -> String {
-    let mut chart = Chart { text: "flowchart TD\n".to_owned(), boxes: 0 };
+    mermaid_of_run(workflow, &[])
+}
+
+/// Draws the flowchart of a run: the nodes of a graph are coloured by their states.
+pub fn mermaid_of_run(workflow: &Workflow, states: &[NodeState]) -> String {
+    let mut chart = Chart { text: "flowchart TD\n".to_owned(), boxes: 0, nodes: Vec::new() };
     chart.workflow(workflow, None, 1);
+    if let Shape::Graph(graph) = &workflow.shape {
+        chart.colour(&graph.level, states);
+    }
     chart.text
 }
 
+/// The colours of the states of nodes.
+const COLOURS: [(NodeStatus, &str, &str); 5] = [
+    (NodeStatus::Pending, "pending", "fill:#ffffff,stroke:#9e9e9e,color:#616161"),
+    (NodeStatus::Running, "running", "fill:#fff3cd,stroke:#b8860b,color:#5c4400"),
+    (NodeStatus::Completed, "completed", "fill:#d4edda,stroke:#2e7d32,color:#1b5e20"),
+    (NodeStatus::Failed, "failed", "fill:#f8d7da,stroke:#b71c1c,color:#7f0000"),
+    (NodeStatus::Skipped, "skipped", "fill:#eeeeee,stroke:#9e9e9e,color:#757575,stroke-dasharray:4"),
+];
+
 struct Chart {
     text: String,
+    /// The boxes of the outermost nodes of a graph.
+    nodes: Vec<String>,
     /// Number of boxes so far. Boxes have numbered ids, because ids of the file may be keywords of Mermaid.
     boxes: usize,
 }
@@ -107,9 +127,24 @@ impl Chart {
 }
 
 impl Chart {
+    /// Colours the outermost nodes of a graph by their states.
+    fn colour(&mut self, level: &GraphLevel, states: &[NodeState]) {
+        for (status, class, colours) in COLOURS {
+            let is_in = |node: &GraphNode| states.iter().any(|one| one.node_id == node.id() && one.status == status);
+            let boxes = level.nodes.iter().zip(&self.nodes).filter(|(node, _)| is_in(node));
+            let boxes: Vec<&str> = boxes.map(|(_, name)| name.as_str()).collect();
+            if !boxes.is_empty() {
+                let line = format!("classDef {class} {colours}\n    class {} {class}", boxes.join(","));
+                self.line(1, &line);
+            }
+        }
+    }
+
     /// Draws the nodes of a graph, each in the shape of its type, and its edges.
     fn graph(&mut self, graph: &GraphLevel, level: usize) {
         let ids: Vec<String> = graph.nodes.iter().map(|node| self.graph_node(node, level)).collect();
+        // The nodes of a LOOP's body are drawn before the level is complete, so the last list is that of the outermost one.
+        self.nodes.clone_from(&ids);
         for edge in &graph.edges {
             let when = edge.condition.as_ref().map(|one| format!("|\"{}\"|", label(one.as_str()))).unwrap_or_default();
             self.line(level, &format!("{} -->{when} {}", ids[edge.source], ids[edge.target]));

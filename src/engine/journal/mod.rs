@@ -41,7 +41,7 @@ use serde_json::Value;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use storage::store::Store;
 use tracing::Instrument;
 use turn::TurnJournal;
@@ -154,6 +154,19 @@ impl Journal {
         let recorded = lock(&self.turn.recorded);
         let keys = recorded.range(self.prefix.clone()..).map(|(key, _)| key);
         keys.take_while(|key| key.starts_with(&self.prefix)).cloned().collect()
+    }
+
+    /// The start of the first recorded step of this part, and the end of the last one.
+    pub(crate) fn recorded_times(&self) -> Option<(Timestamp, Timestamp)> {
+        let within = |key: &str| key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']));
+        let recorded = lock(&self.turn.recorded);
+        let from = recorded.range(self.prefix.clone()..).map(|(_, step)| step);
+        let own = from.take_while(|step| step.key.starts_with(&self.prefix)).filter(|step| within(&step.key));
+        own.fold(None, |times, step| {
+            let begun = step.at.minus(Duration::from_millis(step.ms));
+            let (from, to) = times.unwrap_or((begun, step.at));
+            Some((from.min(begun), to.max(step.at)))
+        })
     }
 
     /// The clock that gives the times of the records.

@@ -2,7 +2,7 @@
 
 use super::ending::{failed, resumed_event_id};
 use super::event_publisher::EventAddress;
-use super::{RunJob, RunTurn, RunTurnOutcome};
+use super::{LaneState, RunJob, RunTurn, RunTurnOutcome};
 use crate::execution::{CancelReason, TurnError};
 use crate::journal::Journal;
 use crate::workflow::orchestration::event::RunEvent;
@@ -30,11 +30,13 @@ impl RunTurn<'_> {
         let (status, ended_at) = (RunStatus::Cancelled, Some(self.services.clock.now()));
         let record = RunRecord { status, error, ended_at, started_at: None, ..record };
         self.conclude(&record).await?;
-        Ok(self.change(Outcome::Cancelled, None, RunTurnOutcome { record: Some(record), outbox, reason }))
+        let ended = RunTurnOutcome { record: Some(record), outbox, reason, ..RunTurnOutcome::default() };
+        Ok(self.change(Outcome::Cancelled, None, ended))
     }
 
     /// Builds the run's record with the status `running`.
-    pub(super) fn record(&self, run_job: &RunJob<'_>, known: Option<&RunRecord>, hash: String) -> RunRecord {
+    pub(super) fn record(&self, run_job: &RunJob<'_>, hash: String) -> RunRecord {
+        let known = self.known.as_ref();
         let known_or = |of: fn(&RunRecord) -> Option<Timestamp>| known.and_then(of);
         RunRecord {
             run_id: self.run_id().to_owned(),
@@ -48,10 +50,12 @@ impl RunTurn<'_> {
             user_id: run_job.user_id.map(str::to_owned),
             channel: self.channel(run_job),
             lane: self.run_id().to_owned(),
-            turn_id: self.turn_id().to_owned(),
+            turn_id: self.journal_turn().to_owned(),
             prefix: String::new(),
             output: None,
             error: None,
+            revision: None,
+            graph: None,
             usage: RunUsage::default(),
             from_run: known.map_or(run_job.from_run, |known| known.from_run.as_deref()).map(str::to_owned),
             from_stage: known.map_or(run_job.from_stage, |known| known.from_stage.as_deref()).map(str::to_owned),
@@ -73,15 +77,20 @@ impl RunTurn<'_> {
         let failure = RunFailure { path: String::new(), cause: problem, attempts: 1 };
         let record = failed(record, failure, RunUsage::default(), self.services.clock.now());
         self.conclude(&record).await?;
-        let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason) };
+        let reason = Some(reason);
+        let ended = RunTurnOutcome { record: Some(record), outbox, reason, ..RunTurnOutcome::default() };
         Ok(self.change(Outcome::Cancelled, None, ended))
     }
 
     /// Builds the run's last event. After a resume its id contains the turn's id, because the run has already
     /// published a last event.
     pub(super) fn last_event(&self, run_job: &RunJob<'_>, event: RunEvent) -> OutEvent {
-        let event_id = match self.is_resume(run_job) {
-            true => resumed_event_id(&event.event_id, self.turn_id()),
+        let is_resumed = match self.continued() {
+            Some(known) => known.turn_id != known.run_id,
+            None => self.is_resume(run_job),
+        };
+        let event_id = match is_resumed {
+            true => resumed_event_id(&event.event_id, self.journal_turn()),
             false => event.event_id.clone(),
         };
         let event = RunEvent { event_id, ..event };
@@ -104,7 +113,13 @@ impl RunTurn<'_> {
     }
 
     pub(super) fn change(&self, outcome: Outcome, journal: Option<&Journal>, ended: RunTurnOutcome) -> Change {
-        let RunTurnOutcome { record, outbox, reason } = ended;
+        let RunTurnOutcome { record, outbox, reason, lane } = ended;
+        let (waiting, timers) = match lane {
+            LaneState::Unchanged => (self.session.waiting.clone(), TimerChange::Keep),
+            LaneState::Ended if self.session.timers.is_empty() => (None, TimerChange::Keep),
+            LaneState::Ended => (None, TimerChange::Replace(Vec::new())),
+            LaneState::Waits(waiting, timer) => (Some(waiting), TimerChange::Replace(vec![timer])),
+        };
         let session = &self.session;
         let state = &session.workflow_state;
         let hash = record.as_ref().map_or_else(|| state.hash.clone(), |record| record.hash.clone());
@@ -135,12 +150,12 @@ impl RunTurn<'_> {
             history_drop: 0,
             jobs: vec![self.job.job_id.clone()],
             timer_generation: session.timer_generation,
-            timers: TimerChange::Keep,
+            timers,
             closed_at: None,
             handoff: None,
             tokens: session.tokens.saturating_add(usage.total),
             days: journal.map(|journal| self.token_meter(journal).days(&usage)).unwrap_or_default(),
-            waiting: None,
+            waiting,
             task: None,
             current_workflow: None,
             turn,

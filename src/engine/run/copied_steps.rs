@@ -8,19 +8,18 @@ use definitions::workflow::definition::Workflow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use storage::store::records::Record;
-use types::run::RunRecord;
 use types::step::StepRecord;
 
 impl RunTurn<'_> {
     /// Copies the recorded steps with which a resumed or restarted run continues into this turn's journal. Durable on
     /// return. The step `begin` is written last, so its presence shows that the copy is complete.
-    pub(super) async fn copy_steps(&self, run_job: &RunJob<'_>, known: Option<&RunRecord>) -> Result<(), StartError> {
+    pub(super) async fn copy_steps(&self, run_job: &RunJob<'_>) -> Result<(), StartError> {
         let (Some(from_run), store) = (run_job.from_run, &self.services.store) else { return Ok(()) };
         let is_begin = |step: &StepRecord| step.key == BEGIN_KEY;
         if self.resumed && store.steps(self.run_id(), self.turn_id()).await?.iter().any(is_begin) {
             return Ok(());
         }
-        let source = if self.is_resume(run_job) { known.cloned() } else { store.run(from_run).await? };
+        let source = if self.is_resume(run_job) { self.known.clone() } else { store.run(from_run).await? };
         let Some(source) = source else {
             return Err(StartError::Unfit(format!("run `{from_run}` no longer exists")));
         };

@@ -7,6 +7,8 @@ use crate::execution::{Services, TurnError};
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
+use crate::workflow::orchestration::graph::progress::GraphProgress;
+use crate::workflow::orchestration::pauses::Pauses;
 use crate::workflow::orchestration::{
     Limits, RunEnd, RunEnvironment, RunError, RunServices, RunStart, TimeoutOf, execute,
 };
@@ -31,6 +33,10 @@ pub(super) struct RunContext<'w> {
     /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
+    /// What the run waits for.
+    pub(super) pauses: Arc<Pauses>,
+    /// The states of a graph's nodes.
+    pub(super) progress: Arc<GraphProgress>,
     /// The inputs of a graph; empty if they are in the query.
     pub(super) params: Map<String, Value>,
 }
@@ -39,19 +45,9 @@ pub(super) struct RunContext<'w> {
 pub(super) enum RunInterruption {
     /// The turn cannot continue.
     Turn(TurnError),
-    /// The workflow waits for an answer. Carries its published events, as returned by
+    /// The workflow waits for an answer, or for the end of a pause. Carries its published events, as returned by
     /// [`event_publisher::event_digest`], and its usage so far.
     Waits(Vec<String>, RunUsage),
-}
-
-impl RunInterruption {
-    /// The turn's error, for a run in its own lane. Such a run cannot ask a user, so it never waits.
-    pub(super) fn into_turn_error(self) -> TurnError {
-        match self {
-            Self::Turn(error) => error,
-            Self::Waits(..) => TurnError::Failed("the run waits for an answer, but it belongs to no turn".into()),
-        }
-    }
 }
 
 /// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
@@ -62,7 +58,8 @@ pub(super) async fn execute_workflow(
     context: RunContext<'_>,
 ) -> Result<RunEnd, RunInterruption> {
     let LoadedRun { start_record, resolved } = loaded;
-    let RunContext { run_id, journal, models, guard, published, chunks, longest, elapsed, asking, params } = context;
+    let RunContext { run_id, journal, models, guard, published, chunks, .. } = context;
+    let RunContext { longest, elapsed, asking, pauses, progress, params, .. } = context;
     let mut limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
     if let Some((timeout, of)) = longest {
         limits = limits.within(timeout, of);
@@ -79,7 +76,8 @@ pub(super) async fn execute_workflow(
     };
     let environment = RunEnvironment { services: run_services, sink: sink.clone(), limits };
     let start = RunStart::new(run_id, resolved, &start_record.input, journal, environment);
-    let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking).with_params(params);
+    let start = start.with_request(&start_record.request).with_elapsed(elapsed).with_asking(asking);
+    let start = start.with_pauses(pauses).with_progress(progress).with_params(params);
     // Boxed so that the execution does not enlarge the futures of all callers.
     match execute(start).boxed().await {
         Ok(end) => Ok(end),

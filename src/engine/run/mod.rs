@@ -11,6 +11,7 @@
 //! - [`mod@execute`] executes the workflow, [`recorded_end`] records its end, and [`event_publisher`] publishes its events.
 //! - [`ending`] makes the final record, [`change`] the change to commit, and [`conversation`] adds the result to the
 //!   session's history, or sends the session a notice. [`plan_state`] has the status of a session's plan.
+//! - [`waiting`] ends the turn of a run that only waits, and continues the run in the turn of a timer or an answer.
 //!
 //! [`nested_run`] runs a workflow within a session's turn, for a FLOW action or a coordinator's decision, and
 //! [`output_chunks`] publishes its output in chunks. [`recovered_run`] continues a failed run of a plan in a new one.
@@ -34,6 +35,7 @@ pub(crate) mod recovered_run;
 mod start_record;
 mod step_reuse;
 pub mod timeline;
+mod waiting;
 
 pub use ending::last_event_id;
 pub use folder::{Registered, known_ids, register_folder, runnables};
@@ -50,6 +52,8 @@ use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::failed_event;
+use crate::workflow::orchestration::graph::progress::GraphProgress;
+use crate::workflow::orchestration::pauses::Pauses;
 use crate::workflow::orchestration::resolved::ResolveError;
 use ending::{execution_time, status_for, usage_of};
 use event_publisher::PublishedEvents;
@@ -65,8 +69,10 @@ use types::job::{Job, JobBody};
 use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
-use types::session::Session;
+use types::session::{Session, Waiting};
+use types::timer::NewTimer;
 use types::timestamp::Timestamp;
+use waiting::STEPS_GONE;
 
 /// Input of [`run`] and [`give_up`].
 #[derive(Clone)]
@@ -85,11 +91,14 @@ pub struct RunInput {
 
 /// Handles a job of a run's lane and returns the change to commit.
 pub async fn run(services: &Services, input: Box<RunInput>) -> Result<Change, TurnError> {
-    let turn = RunTurn::open(services, input);
+    let turn = RunTurn::open(services, input).await?;
+    if let Some(reason) = turn.cancels() {
+        return turn.give_up(reason).await;
+    }
     match turn.run_job() {
         Some(run_job) => Box::pin(turn.run(&run_job)).await,
         // Any other job, such as an operator's command, arrives after the run has ended.
-        None => Ok(turn.change(Outcome::Noop, None, RunTurnOutcome::default())),
+        None => Ok(turn.nothing()),
     }
 }
 
@@ -100,33 +109,7 @@ pub(crate) async fn give_up(
     input: Box<RunInput>,
     reason: CancelReason,
 ) -> Result<Change, TurnError> {
-    let turn = RunTurn::open(services, input);
-    let Some(run_job) = turn.run_job() else { return Ok(turn.change(Outcome::Noop, None, RunTurnOutcome::default())) };
-    let known = services.store.run(turn.run_id()).await?;
-    if !turn.may_run(&run_job, known.as_ref()) {
-        return Ok(turn.change(Outcome::Noop, None, RunTurnOutcome::default()));
-    }
-    warn!(run_id = turn.run_id(), turn_id = turn.turn_id(), %reason, "run abandoned");
-    let record = turn.record(&run_job, known.as_ref(), String::new());
-    let steps = services.store.steps(turn.run_id(), turn.turn_id()).await?;
-    let (record, event) = match RecordedEnd::from_steps(&steps, "") {
-        // The run has ended, and its session may know it already.
-        Some(end) => end.into_record(record, services.clock.now()),
-        None => {
-            let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
-            let (status, event) = (status_for(&reason), failed_event(turn.run_id(), &reason.to_string()));
-            let usage = if record.usage == RunUsage::default() { usage_of(&steps) } else { record.usage };
-            let ended_at = Some(services.clock.now());
-            (RunRecord { error: Some(failure), ended_at, status, usage, ..record }, event)
-        }
-    };
-    // Boxed so that this rare branch does not enlarge the future of every turn.
-    Box::pin(turn.conclude(&record)).await?;
-    let outbox = vec![turn.last_event(&run_job, event)];
-    let ended = RunTurnOutcome { record: Some(record), outbox, reason: Some(reason.to_string()) };
-    let journal = Journal::read_only(Arc::clone(&services.store), turn.run_id(), turn.turn_id(), steps);
-    turn.exclude_earlier(&journal, true);
-    Ok(turn.change(Outcome::Cancelled, Some(&journal), ended))
+    RunTurn::open(services, input).await?.give_up(reason).await
 }
 
 /// Fields of a run job.
@@ -148,6 +131,20 @@ struct RunTurnOutcome {
     outbox: Vec<OutEvent>,
     /// Why the turn has the outcome `cancelled`.
     reason: Option<String>,
+    /// The state in which the turn leaves its lane.
+    lane: LaneState,
+}
+
+/// What a run waits for after a turn.
+#[derive(Default)]
+enum LaneState {
+    /// Nothing: the run has ended.
+    #[default]
+    Ended,
+    /// The same as before the turn, which has done nothing.
+    Unchanged,
+    /// The run waits: with its state in the session, and the timer that begins its next turn.
+    Waits(Box<Waiting>, NewTimer),
 }
 
 /// A running turn of a run's lane.
@@ -160,14 +157,17 @@ struct RunTurn<'a> {
     guard: Guard,
     attempt: u32,
     started_at: Timestamp,
+    /// The run's record before this turn.
+    known: Option<RunRecord>,
 }
 
 impl<'a> RunTurn<'a> {
-    fn open(services: &'a Services, input: Box<RunInput>) -> Self {
+    async fn open(services: &'a Services, input: Box<RunInput>) -> Result<Self, TurnError> {
         let RunInput { session, job, turn, resumed, guard } = *input;
         let (attempt, started_at) =
             session.turn.as_ref().map_or((1, services.clock.now()), |turn| (turn.attempt, turn.at));
-        Self { services, session, job, turn, resumed, guard, attempt, started_at }
+        let known = services.store.run(&session.session_id).await?;
+        Ok(Self { services, session, job, turn, resumed, guard, attempt, started_at, known })
     }
 
     fn run_id(&self) -> &str {
@@ -191,8 +191,41 @@ impl<'a> RunTurn<'a> {
                     from_stage: from_stage.as_deref(),
                 })
             }
-            _ => None,
+            _ => self.continued_job(),
         }
+    }
+
+    /// The change of a turn that does nothing.
+    fn nothing(&self) -> Change {
+        self.change(Outcome::Noop, None, RunTurnOutcome { lane: LaneState::Unchanged, ..RunTurnOutcome::default() })
+    }
+
+    /// Ends the run as failed or cancelled.
+    async fn give_up(&self, reason: CancelReason) -> Result<Change, TurnError> {
+        let services = self.services;
+        let Some(run_job) = self.run_job().filter(|run_job| self.may_run(run_job)) else { return Ok(self.nothing()) };
+        warn!(run_id = self.run_id(), turn_id = self.turn_id(), %reason, "run abandoned");
+        let record = self.record(&run_job, String::new());
+        let steps = services.store.steps(self.run_id(), self.journal_turn()).await?;
+        let (record, event) = match RecordedEnd::from_steps(&steps, "") {
+            // The run has ended, and its session may know it already.
+            Some(end) => end.into_record(record, services.clock.now()),
+            None => {
+                let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
+                let (status, event) = (status_for(&reason), failed_event(self.run_id(), &reason.to_string()));
+                let usage = if record.usage == RunUsage::default() { usage_of(&steps) } else { record.usage };
+                let ended_at = Some(services.clock.now());
+                (RunRecord { error: Some(failure), ended_at, status, usage, ..record }, event)
+            }
+        };
+        // Boxed so that this rare branch does not enlarge the future of every turn.
+        Box::pin(self.conclude(&record)).await?;
+        let outbox = vec![self.last_event(&run_job, event)];
+        let reason = Some(reason.to_string());
+        let ended = RunTurnOutcome { record: Some(record), outbox, reason, ..RunTurnOutcome::default() };
+        let journal = Journal::read_only(Arc::clone(&services.store), self.run_id(), self.journal_turn(), steps);
+        self.exclude_earlier(&journal, true).await?;
+        Ok(self.change(Outcome::Cancelled, Some(&journal), ended))
     }
 
     /// True if the job resumes this run. False for a new run and for a restart of another run.
@@ -202,22 +235,28 @@ impl<'a> RunTurn<'a> {
 
     async fn run(&self, run_job: &RunJob<'_>) -> Result<Change, TurnError> {
         let store = &self.services.store;
-        let known = store.run(self.run_id()).await?;
-        if !self.may_run(run_job, known.as_ref()) {
+        if !self.may_run(run_job) {
             debug!(run_id = self.run_id(), "job ignored, the run has already ended");
-            return Ok(self.change(Outcome::Noop, None, RunTurnOutcome::default()));
+            return Ok(self.nothing());
         }
-        let record = self.record(run_job, known.as_ref(), String::new());
-        if let Some(problem) = self.cancelled_before(known.as_ref()) {
+        let record = self.record(run_job, String::new());
+        if let Some(problem) = self.cancelled_before() {
             return self.change_for_unstarted(run_job, record, problem).await;
         }
-        if let Err(error) = self.copy_steps(run_job, known.as_ref()).await {
+        if let Err(error) = self.copy_steps(run_job).await {
             return self.start_failed(run_job, record, error).await;
         }
         let again = self.resumed || run_job.from_run.is_some();
         let leased = self.services.leased_turn(&self.session, self.turn_id(), self.guard.clone());
-        let journal = Journal::open(leased, again).await?;
-        self.exclude_earlier(&journal, self.resumed);
+        let own = Journal::open(leased, again).await?;
+        let journal = match self.continued() {
+            None => own.clone(),
+            Some(_) => match self.continued_journal(&own).await? {
+                Some(journal) => journal,
+                None => return self.failed(run_job, record, STEPS_GONE.to_owned()).await,
+            },
+        };
+        self.exclude_earlier(&journal, self.resumed).await?;
         let RunJob { workflow_id, query, origin_session, .. } = *run_job;
         let origin = Origin { session: origin_session, has_history: record.notify.is_none() };
         let loaded = match start_record::start(self.services, &journal, workflow_id, query, origin).await {
@@ -232,9 +271,9 @@ impl<'a> RunTurn<'a> {
         {
             debug!(run_id = self.run_id(), workflow_id, "the plan's status is that of another run");
         }
-        self.execute(run_job, loaded, journal.clone(), record).await.map(|ended| {
+        self.execute(run_job, loaded, journal, &own, record).await.map(|ended| {
             let outcome = if ended.reason.is_some() { Outcome::Cancelled } else { Outcome::Flow };
-            self.change(outcome, Some(&journal), ended)
+            self.change(outcome, Some(&own), ended)
         })
     }
 
@@ -272,16 +311,19 @@ impl<'a> RunTurn<'a> {
         Ok(())
     }
 
-    /// True if the run has not ended, or this turn ended it, or the job resumes it after a failure or a cancellation.
-    fn may_run(&self, run_job: &RunJob<'_>, known: Option<&RunRecord>) -> bool {
-        let Some(known) = known else { return true };
+    /// True if the run has not ended, or this turn ended it, or the job resumes it after a failure or a cancellation, or
+    /// continues it.
+    fn may_run(&self, run_job: &RunJob<'_>) -> bool {
+        let Some(known) = &self.known else { return true };
         let may_go_on = matches!(known.status, RunStatus::Failed | RunStatus::Cancelled) && self.is_resume(run_job);
-        known.status == RunStatus::Pending || known.turn_id == self.turn_id() || may_go_on
+        let is_own = known.turn_id == self.turn_id();
+        self.continued().is_some() || known.status == RunStatus::Pending || is_own || may_go_on
     }
 
     /// Returns the cause if the run was cancelled before it started.
-    fn cancelled_before(&self, known: Option<&RunRecord>) -> Option<String> {
-        let known = known.filter(|known| known.status == RunStatus::Cancelled && known.started_at.is_none())?;
+    fn cancelled_before(&self) -> Option<String> {
+        let known =
+            self.known.as_ref().filter(|known| known.status == RunStatus::Cancelled && known.started_at.is_none())?;
         let cause = known.error.as_ref().map_or("cancelled", |error| &error.cause);
         (known.turn_id == self.turn_id()).then(|| cause.to_owned())
     }
@@ -291,31 +333,50 @@ impl<'a> RunTurn<'a> {
         run_job: &RunJob<'_>,
         loaded: LoadedRun,
         journal: Journal,
+        own: &Journal,
         record: RunRecord,
     ) -> Result<RunTurnOutcome, TurnError> {
         let address = self.event_address(run_job);
-        let published = match self.resumed || self.is_resume(run_job) {
+        let mut published = match self.resumed || self.is_resume(run_job) {
             true => event_publisher::read_published(self.services, &address, self.session.epoch, &self.guard).await?,
             false => PublishedEvents::default(),
         };
+        let before = self.suspended().await?.unwrap_or_default();
+        published.recall(&before.told);
+        let pauses = Arc::new(Pauses::in_lane(self.waits_until_at_most()));
+        let (progress, elapsed) = (Arc::<GraphProgress>::default(), || {
+            before.elapsed(execution_time(&journal, self.started_at, self.resumed))
+        });
         let context = RunContext {
             run_id: self.run_id(),
             models: self.services.models.limited_by(self.token_meter(&journal)),
-            elapsed: execution_time(&journal, self.started_at, self.resumed),
+            elapsed: elapsed(),
             journal: journal.clone(),
             guard: &self.guard,
             published,
             chunks: None,
             longest: None,
-            asking: Arc::new(Asking::without_user()),
+            asking: Arc::new(Asking::for_followers(self.lane_job())),
+            pauses: Arc::clone(&pauses),
+            progress: Arc::clone(&progress),
             params: record.params.clone().unwrap_or_default(),
         };
         let begun = Arc::clone(loaded.resolved.root());
         let end = match record.notify {
             Some(_) => execute_as_step(self.services, &journal, address, loaded, context).await,
-            None => execute_workflow(self.services, address, loaded, context).await.map(RecordedEnd::from),
+            None => execute_workflow(self.services, address, loaded, context)
+                .await
+                .map(|end| RecordedEnd::new(end, &progress)),
         };
-        let end = end.map_err(RunInterruption::into_turn_error)?;
+        let end = match end {
+            Ok(end) => end,
+            Err(RunInterruption::Turn(error)) => return Err(error),
+            Err(RunInterruption::Waits(told, usage)) => {
+                let suspended = SuspendedRun::new(told, elapsed());
+                let record = RunRecord { status: RunStatus::Waiting, usage, ..record };
+                return self.suspend(own, &journal, &pauses, suspended, progress.in_record(record));
+            }
+        };
         plan_state::store_revision(self.services, &begun, end.revised.as_ref()).await?;
         let output = end.output.clone();
         let (record, event) = end.into_record(record, self.services.clock.now());
@@ -326,19 +387,23 @@ impl<'a> RunTurn<'a> {
             conversation::publish_result(self.services, &self.guard, &record, output).await?;
         }
         let reason = record.error.as_ref().map(|failure| CancelReason::new("failed", failure.to_string()).to_string());
-        Ok(RunTurnOutcome { record: Some(record), outbox: vec![self.last_event(run_job, event)], reason })
+        let outbox = vec![self.last_event(run_job, event)];
+        Ok(RunTurnOutcome { record: Some(record), outbox, reason, ..RunTurnOutcome::default() })
     }
 
     fn token_meter(&self, journal: &Journal) -> Arc<TokenMeter> {
         TokenMeter::for_run(&self.services.budgets, journal.clone())
     }
 
-    /// Excludes copied steps from this turn's usage, because the earlier turn has already counted them. Without
+    /// Excludes steps of earlier turns from this turn's usage, because those turns have already counted them. Without
     /// `has_own` all recorded steps are copies; else only those from before this turn's start.
-    fn exclude_earlier(&self, journal: &Journal, has_own: bool) {
-        if self.run_job().is_some_and(|run_job| run_job.from_run.is_some()) {
+    async fn exclude_earlier(&self, journal: &Journal, has_own: bool) -> Result<(), TurnError> {
+        if self.continued().is_some() {
+            self.count_since_suspension(journal).await?;
+        } else if self.run_job().is_some_and(|run_job| run_job.from_run.is_some()) {
             let started_at = if has_own { self.started_at } else { Timestamp::from_millis(i64::MAX) };
             journal.exclude_before(started_at);
         }
+        Ok(())
     }
 }

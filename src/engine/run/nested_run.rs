@@ -14,6 +14,7 @@ use crate::journal::{Guard, Journal};
 use crate::model::Models;
 use crate::workflow::asking::Asking;
 use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::graph::progress::GraphProgress;
 use crate::workflow::orchestration::resolved::ResolvedDefinitions;
 use crate::workflow::orchestration::{TimeoutOf, failed_event};
 use crate::workflow::unregistered;
@@ -85,6 +86,17 @@ pub(crate) struct SuspendedRun {
     pub(crate) active_ms: u64,
 }
 
+impl SuspendedRun {
+    pub(super) fn new(told: Vec<String>, active: Duration) -> Self {
+        Self { told, active_ms: u64::try_from(active.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    /// Execution time so far, with `active` in the current turn.
+    pub(super) fn elapsed(&self, active: Duration) -> Duration {
+        Duration::from_millis(self.active_ms) + active
+    }
+}
+
 /// How a call of a run within a turn ends.
 pub(crate) enum NestedRunEnd {
     /// The run has completed with this output.
@@ -104,7 +116,7 @@ impl NestedRun<'_> {
 
     /// Execution time of the run, in this turn and in earlier ones.
     fn elapsed(&self, journal: &Journal) -> Duration {
-        Duration::from_millis(self.before.active_ms) + execution_time(journal, self.turn_started_at, self.resumed)
+        self.before.elapsed(execution_time(journal, self.turn_started_at, self.resumed))
     }
 
     fn event_address(&self) -> EventAddress {
@@ -154,22 +166,23 @@ impl NestedRun<'_> {
             false => PublishedEvents::default(),
         };
         published.recall(&self.before.told);
-        let context = self.context(&journal, &resolved, published.clone(), &record);
+        let progress = Arc::<GraphProgress>::default();
+        let context = self.context(&journal, &resolved, published.clone(), &record, &progress);
         let loaded = LoadedRun { start_record, resolved };
         let end = match execute_as_step(services, &journal, self.event_address(), loaded, context).await {
             Ok(end) => end,
             Err(RunInterruption::Turn(error)) => return Err(error),
             Err(RunInterruption::Waits(told, usage)) => {
-                let waits = RunRecord { status: RunStatus::Waiting, usage, ..record };
+                let waits = progress.in_record(RunRecord { status: RunStatus::Waiting, usage, ..record });
                 services.store.update_run(waits, self.epoch).await?;
-                let active_ms = u64::try_from(self.elapsed(&journal).as_millis()).unwrap_or(u64::MAX);
-                return Ok(NestedRunEnd::Waits(SuspendedRun { told, active_ms }));
+                return Ok(NestedRunEnd::Waits(SuspendedRun::new(told, self.elapsed(&journal))));
             }
         };
         if !published.has(&end.event) {
             self.publish(services, &end.event).await?;
         }
         plan_state::store_revision(services, &plan, end.revised.as_ref()).await?;
+        let record = end.with_graph(record);
         let RecordedEnd { output, failure, usage, .. } = end;
         let now = services.clock.now();
         let (record, outcome) = match failure {
@@ -196,6 +209,7 @@ impl NestedRun<'_> {
         resolved: &ResolvedDefinitions,
         published: PublishedEvents,
         record: &'c RunRecord,
+        progress: &Arc<GraphProgress>,
     ) -> RunContext<'c> {
         let stream = self.reply_stream.as_ref().map(Arc::clone);
         let of_subagent = self.subagent.map(|subagent| (subagent.timeout, TimeoutOf::Subagent));
@@ -209,6 +223,8 @@ impl NestedRun<'_> {
             longest: of_subagent.or_else(|| self.longest.map(|longest| (longest, TimeoutOf::Conversation))),
             elapsed: self.elapsed(journal),
             asking: Arc::clone(&self.asking),
+            pauses: Arc::default(),
+            progress: Arc::clone(progress),
             params: record.params.clone().unwrap_or_default(),
         }
     }
@@ -239,6 +255,8 @@ impl NestedRun<'_> {
             prefix: self.prefix.clone(),
             output: None,
             error: None,
+            revision: None,
+            graph: None,
             usage: RunUsage::default(),
             from_run: self.from.map(|(run_id, _)| run_id.to_owned()),
             from_stage: self.from.map(|(_, node)| node.to_owned()),

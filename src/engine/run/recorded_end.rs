@@ -7,9 +7,11 @@ use super::start_record::LoadedRun;
 use crate::execution::Services;
 use crate::journal::{Done, Durability, Journal, Label, StepError};
 use crate::workflow::orchestration::event::RunEvent;
+use crate::workflow::orchestration::graph::progress::GraphProgress;
 use crate::workflow::orchestration::{RevisedGraph, RunEnd};
 use serde::{Deserialize, Serialize};
-use types::run::RunRecord;
+use std::sync::Arc;
+use types::run::{NodeState, RunRecord};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
@@ -27,28 +29,38 @@ pub(super) struct RecordedEnd {
     /// The last revision of a graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) revised: Option<RevisedGraph>,
+    /// The nodes of a graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) graph: Option<Vec<NodeState>>,
 }
 
-impl From<RunEnd> for RecordedEnd {
-    fn from(end: RunEnd) -> Self {
+impl RecordedEnd {
+    /// The end of a run with the states of its nodes.
+    pub(super) fn new(end: RunEnd, progress: &GraphProgress) -> Self {
         let RunEnd { outcome, usage, event, revised } = end;
         let (output, failure) = match outcome {
             Ok(output) => (Some(output), None),
             Err(failure) => (None, Some(failure)),
         };
-        Self { output, failure, usage, event, revised }
+        Self { output, failure, usage, event, revised, graph: progress.nodes() }
     }
-}
 
-impl RecordedEnd {
     /// The final record of the run, and its last event.
     pub(super) fn into_record(self, record: RunRecord, now: Timestamp) -> (RunRecord, RunEvent) {
+        let record = self.with_graph(record);
         let Self { output, failure, usage, event, .. } = self;
         let record = match failure {
             Some(failure) => failed(record, failure, usage, now),
             None => completed(record, &output.unwrap_or_default(), usage, now),
         };
         (record, event)
+    }
+
+    /// The record with the states of a graph's nodes.
+    pub(super) fn with_graph(&self, record: RunRecord) -> RunRecord {
+        let Some(graph) = self.graph.clone() else { return record };
+        let revision = Some(self.revised.as_ref().map_or(0, |revised| revised.number));
+        RunRecord { graph: Some(graph), revision, ..record }
     }
 
     /// Reads it from the steps of a run with the key prefix `prefix`. Returns `None` if the run has not ended.
@@ -70,7 +82,8 @@ pub(super) async fn execute_as_step(
     let workflow_id = loaded.start_record.manifest.workflow_id.clone();
     let label = Label { kind: "run", target: &workflow_id };
     let step = journal.step(END_KEY, label, Durability::OnReturn, END_KEY, |_| async {
-        let end = RecordedEnd::from(execute_workflow(services, address, loaded, context).await?);
+        let progress = Arc::clone(&context.progress);
+        let end = RecordedEnd::new(execute_workflow(services, address, loaded, context).await?, &progress);
         Ok(Done { ok: end.failure.is_none(), ..Done::ok(end) })
     });
     match Box::pin(step).await {

@@ -3,6 +3,8 @@
 
 use super::graph_steps::{self, Revisions};
 use super::start_record::BEGIN_KEY;
+use super::waiting::SUSPENDED;
+use crate::workflow::open_question::ASKED_KIND;
 use crate::workflow::orchestration::dynamic::order;
 use definitions::workflow::definition::{Shape, Target, Workflow};
 use definitions::workflow::graph::{GraphDefinition, GraphNode};
@@ -50,6 +52,7 @@ pub(super) fn steps_for_resume(steps: Vec<StepRecord>, path: &str) -> Vec<StepRe
     let attempts = failures.filter_map(|step| step.key.strip_suffix(FAILED_KEY)).filter(|stage| !is_around(stage));
     let attempts: Vec<String> = attempts.map(str::to_owned).collect();
     let stays = |step: &StepRecord| match step.kind.as_str() {
+        _ if is_of_wait(step) => false,
         _ if step.ok => true,
         "stage" => attempts.iter().any(|attempt| step.key.strip_suffix(FAILED_KEY) == Some(attempt.as_str())),
         // A function may have continued without the model's answer, so its failed calls are kept, unless the function
@@ -61,6 +64,12 @@ pub(super) fn steps_for_resume(steps: Vec<StepRecord>, path: &str) -> Vec<StepRe
         _ => true,
     };
     steps.into_iter().filter(stays).collect()
+}
+
+/// True for a step that a later turn must not find: the state of a run that waited, and a question, whose time for an
+/// answer begins again.
+fn is_of_wait(step: &StepRecord) -> bool {
+    step.key.starts_with(SUSPENDED) || step.kind == ASKED_KIND
 }
 
 /// True if both segments name the same stage. `stage` may lack the iteration, since the key of a stage that contains
@@ -83,8 +92,9 @@ pub(super) fn steps_for_restart(
     let asked = steps.iter().flat_map(|step| segments(&step.key)).filter(|segment| segment.id == Node::Clarify.id());
     let clarified = asked.map(|segment| segment.iteration.unwrap_or(1)).max().unwrap_or(0);
     let comparison = Comparison { lookup, clarified };
-    let before =
-        |step: &StepRecord| step.key == BEGIN_KEY || comes_before(workflow, comparison, &segments(&step.key), &from);
+    let before = |step: &StepRecord| {
+        step.key == BEGIN_KEY || !is_of_wait(step) && comes_before(workflow, comparison, &segments(&step.key), &from)
+    };
     steps.into_iter().filter(before).collect()
 }
 

@@ -95,7 +95,7 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
         }
         JobBody::Reply { text, by } => turn.human_reply(text, by.clone()).map(Some),
         JobBody::Resume { run_id, outcome } => Box::pin(turn.add_run_result(run_id, outcome)).await.map(Some),
-        JobBody::Run { .. } | JobBody::Wake => Ok(None),
+        JobBody::Run { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(None),
     }
 }
 

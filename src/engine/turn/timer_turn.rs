@@ -17,15 +17,10 @@ use types::plan::Plan;
 use types::session::{Session, Status};
 use types::timer::Timer;
 
-/// Returns the timer that a job fires, or `None` if the timer has been cancelled or belongs to an older generation.
-fn armed<'s>(session: &'s Session, timer_id: &str, generation: u64) -> Option<&'s Timer> {
-    session.timers.iter().find(|timer| timer.timer_id == timer_id && timer.generation == generation)
-}
-
 /// True for the job of a timer that has been cancelled or has already fired. Its turn does nothing.
 pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
     match &job.body {
-        JobBody::Timer { timer_id, generation, .. } => armed(session, timer_id, *generation).is_none(),
+        JobBody::Timer { timer_id, generation, .. } => session.armed(timer_id, *generation).is_none(),
         _ => false,
     }
 }
@@ -33,7 +28,7 @@ pub(crate) fn is_obsolete(session: &Session, job: &Job) -> bool {
 impl Turn<'_> {
     /// Fires a timer. Does nothing if the timer has been cancelled or belongs to an older generation.
     pub(super) async fn timer_fired(mut self: Box<Self>, timer_id: &str, generation: u64) -> Result<Change, TurnError> {
-        let Some(timer) = armed(&self.session, timer_id, generation).cloned() else {
+        let Some(timer) = self.session.armed(timer_id, generation).cloned() else {
             return self.finish_without_change();
         };
         if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {

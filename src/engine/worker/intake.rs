@@ -77,17 +77,20 @@ pub(super) fn decode(message: &Message) -> Result<Job, RejectedJob> {
 
 /// Whether a job belongs to a run, by its own type or by its lane.
 pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
-    session.kind == Kind::Run || matches!(job.body, JobBody::Run { .. })
+    session.kind == Kind::Run || matches!(job.body, JobBody::Run { .. } | JobBody::Answer { .. })
 }
 
 /// Refuses a job that the lane of a run cannot process, and a run in the lane of a conversation.
 pub(super) fn check_job_of_run(job: &Job, session: &Session) -> Result<(), RejectedJob> {
     let id = &session.session_id;
     let reason = match (&job.body, session.kind) {
-        (JobBody::Run { .. } | JobBody::Control { .. }, Kind::Run) => return Ok(()),
-        (_, Kind::Run) => {
-            format!("`{id}` is a run of a workflow and accepts only runs and control commands; use another session_id")
+        (JobBody::Run { .. } | JobBody::Control { .. } | JobBody::Timer { .. } | JobBody::Answer { .. }, Kind::Run) => {
+            return Ok(());
         }
+        (_, Kind::Run) => format!(
+            "`{id}` is a run of a workflow and accepts only runs, answers and control commands; use another session_id"
+        ),
+        (JobBody::Answer { .. }, _) => format!("`{id}` is a conversation, whose questions a user's message answers"),
         _ => format!("`{id}` is a conversation, so a run cannot use this id; use another run_id"),
     };
     Err(RejectedJob::new(Cause::Invalid, reason, Some(job)))

@@ -133,7 +133,8 @@ impl LogLine {
             }
             Some(status) => {
                 let (run_id, workflow_id, status) = (session_id, agent_id, status.as_str());
-                info!(parent: None, run_id, turn_id, workflow_id, status, outcome, reason, tokens, ms, attempt, worker, "run ended");
+                let said = if self.run == Some(RunStatus::Waiting) { "run waits" } else { "run ended" };
+                info!(parent: None, run_id, turn_id, workflow_id, status, outcome, reason, tokens, ms, attempt, worker, "{said}");
             }
         }
     }

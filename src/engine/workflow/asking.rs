@@ -96,10 +96,29 @@ pub(crate) struct UserAnswer {
 enum Recipient {
     /// The session's user, with their answer if an earlier turn has asked.
     User(Option<UserAnswer>),
+    /// The people who follow a run in a lane of its own. Only its ASK nodes ask.
+    Followers(LaneJob),
     /// The flow belongs to no conversation.
     Nobody,
     /// The flow is only replayed for a timeline.
     Onlooker,
+}
+
+/// The job for which a turn of a run in a lane of its own runs, as its questions see it.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum LaneJob {
+    /// The run starts, or its turn is repeated.
+    #[default]
+    Start,
+    /// A timer is due. The time for an answer may be over.
+    Timer,
+    /// An answer to the question with this key in the run's journal.
+    Answer {
+        /// The key.
+        key: String,
+        /// The text.
+        text: String,
+    },
 }
 
 #[derive(Default)]
@@ -135,6 +154,11 @@ impl Asking {
     /// For a flow of a session's turn, with the user's answer if an earlier turn has asked.
     pub(crate) fn for_user(reply: Option<UserAnswer>) -> Self {
         Self::new(Recipient::User(reply))
+    }
+
+    /// For a turn of a run in a lane of its own.
+    pub(crate) fn for_followers(job: LaneJob) -> Self {
+        Self::new(Recipient::Followers(job))
     }
 
     /// For a run that belongs to no conversation.
@@ -182,7 +206,7 @@ impl Asking {
             return Ok(QuestionState::Answered);
         }
         match self.recipient {
-            Recipient::Nobody => Ok(QuestionState::Nobody),
+            Recipient::Nobody | Recipient::Followers(_) => Ok(QuestionState::Nobody),
             Recipient::Onlooker => Err(JournalError::Lost),
             Recipient::User(_) => Ok(QuestionState::Waits(self.wait(full_key, question))),
         }
@@ -191,7 +215,15 @@ impl Asking {
     fn reply(&self, full_key: &str) -> Option<&UserAnswer> {
         match &self.recipient {
             Recipient::User(reply) => reply.as_ref().filter(|reply| reply.key == full_key),
-            Recipient::Nobody | Recipient::Onlooker => None,
+            Recipient::Followers(_) | Recipient::Nobody | Recipient::Onlooker => None,
+        }
+    }
+
+    /// The job of this turn, for a run in a lane of its own.
+    pub(crate) fn lane_job(&self) -> Option<&LaneJob> {
+        match &self.recipient {
+            Recipient::Followers(job) => Some(job),
+            Recipient::User(_) | Recipient::Nobody | Recipient::Onlooker => None,
         }
     }
 
@@ -214,8 +246,12 @@ impl Asking {
         key: &str,
         question: &Question,
     ) -> Result<String, JournalError> {
-        let reply = self.reply(&journal.full_key(key));
-        let said = reply.map(|reply| question.chosen(&reply.text)).unwrap_or_default();
+        let full_key = journal.full_key(key);
+        let said = match &self.recipient {
+            Recipient::Followers(LaneJob::Answer { key, text }) if *key == full_key => Some(text.as_str()),
+            _ => self.reply(&full_key).map(|reply| reply.text.as_str()),
+        };
+        let said = said.map(|said| question.chosen(said)).unwrap_or_default();
         let label = Label { kind: "ask", target: key };
         let step = journal
             .step(key, label, Durability::OnReturn, &question.text, |_| async { Ok::<_, Infallible>(Done::ok(said)) });

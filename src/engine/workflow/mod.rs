@@ -3,10 +3,12 @@
 //! A [`Flow`] is a Rust function that takes over a turn and returns the final text for the user. [`Flows`] is the
 //! registry of flows by id, and [`function`] makes flows from async functions. If a FLOW action names no registered
 //! flow, it names a workflow: [`orchestration`] executes workflows, and [`dynamic`](orchestration::dynamic) those whose
-//! plan a model makes. [`asking`] implements questions to the user.
+//! plan a model makes. [`asking`] implements questions to the user, and [`open_question`] finds those of a
+//! run in a lane of its own.
 
 pub mod asking;
 pub mod function;
+pub mod open_question;
 pub mod orchestration;
 
 pub use asking::Question;

@@ -5,8 +5,10 @@ use super::evidence::Lane;
 use engine::workflow::orchestration::event::{RunEvent, RunEventType};
 use std::collections::HashSet;
 use types::event::Event;
+use types::job::JobBody;
 use types::outcome::Outcome;
 use types::run::{RunRecord, RunStatus};
+use types::turn::TurnRecord;
 
 pub(super) fn check(lane: &Lane) -> Vec<String> {
     let mut found = Vec::new();
@@ -55,11 +57,12 @@ fn ends(lane: &Lane, run: &RunRecord, events: &[&RunEvent]) -> Vec<String> {
     let of_root = |event: &&&RunEvent| event.run_id == run.run_id && event.depth == 0;
     let last = |event: &RunEvent| matches!(event.kind, RunEventType::RunCompleted | RunEventType::RunFailed);
     let ends: Vec<_> = events.iter().filter(of_root).filter(|event| last(event)).collect();
-    // In a run's own lane, each turn except no-ops ends the run. Within a session, the run ends with the session's
-    // turn.
+    // In a run's own lane, each start ends the run, possibly in a later turn, when the run has waited. Within a session, the
+    // run ends with the session's turn.
     let own = run.lane == run.run_id;
-    let turns = lane.turns.iter().filter(|turn| turn.outcome != Outcome::Noop).count();
-    let expected = if own { turns } else { usize::from(!waits) };
+    let starts = |turn: &&TurnRecord| turn.outcome != Outcome::Noop && matches!(turn.job.body, JobBody::Run { .. });
+    let started = lane.turns.iter().filter(starts).count();
+    let expected = if own { started.saturating_sub(usize::from(waits)) } else { usize::from(!waits) };
     if ends.len() != expected {
         found.push(format!("it has {} end events, expected {expected}", ends.len()));
     }

@@ -293,6 +293,11 @@ impl Session {
         self.recent_jobs.len() >= RECENT_JOBS
     }
 
+    /// The pending timer that a job fires; `None` if it was cancelled, has fired, or belongs to an older generation.
+    pub fn armed(&self, timer_id: &str, generation: u64) -> Option<&Timer> {
+        self.timers.iter().find(|timer| timer.timer_id == timer_id && timer.generation == generation)
+    }
+
     /// True if `job_id` is in `recent_jobs`.
     pub fn has_handled(&self, job_id: &str) -> bool {
         self.recent_jobs.iter().any(|known| known == job_id)

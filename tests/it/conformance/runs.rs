@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::*;
-use types::run::{RunQuery, RunRecord, RunStatus};
+use types::run::{NodeState, RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Kind;
 
@@ -34,6 +34,8 @@ pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
         prefix: String::new(),
         output: None,
         error: None,
+        revision: Some(1),
+        graph: Some(vec![NodeState::pending("n", "LLM")]),
         usage: RunUsage::default(),
         from_run: None,
         from_stage: None,

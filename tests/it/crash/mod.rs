@@ -67,6 +67,9 @@ scenarios! {
     answered_run_survives_every_crash: answered_run, Fault::CRASHES;
     answered_run_survives_every_error: answered_run, Fault::ERRORS;
     answered_run_survives_every_pause: answered_run, Fault::PAUSES;
+    waiting_run_survives_every_crash: waiting_run, Fault::CRASHES;
+    waiting_run_survives_every_error: waiting_run, Fault::ERRORS;
+    waiting_run_survives_every_pause: waiting_run, Fault::PAUSES;
     left_run_survives_every_crash_point: left_run, Fault::ALL;
     panicking_flow_cancels_once_despite_every_crash_point: panicking_flow, Fault::ALL;
     three_messages_over_lagging_reads_survive_every_crash_point: lagging_messages, Fault::ALL;

@@ -2,6 +2,11 @@
 //! they are cancelled, resumed, restarted and shown.
 
 mod inputs;
+mod items;
+mod operating;
+mod paths;
+mod questions;
+mod waits;
 
 use crate::gateway::Gateway;
 use crate::support::engine::{Backend, DEADLINE, Engine};
@@ -13,7 +18,7 @@ use commands::runs::{NewRun, StartedRun};
 use definitions::workflow::definition::WorkflowRecord;
 use engine::workflow::orchestration::event::RunEvent;
 use lab::invariants;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use types::run::{RunRecord, RunStatus};
 
 /// Answers each question of a model with its text in brackets.

@@ -101,7 +101,7 @@ async fn a_node_is_skipped_with_or_without_an_alternative(backend: Backend) {
     assert_eq!(first.status, RunStatus::Completed, "{first:?}");
     assert_eq!(engine.api.calls("/b")[0].body, json!({"from": null}), "nodes behind it get null");
     let shown = timeline::load(&engine.store, &engine.flows, &first).await.unwrap();
-    let paths: Vec<&str> = shown.iter().map(|entry| entry.path.as_str()).collect();
+    let paths: Vec<&str> = shown.timeline.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(paths, ["a", "flaky", "flaky/recover[1]", "b"]);
 
     engine.api.forget();

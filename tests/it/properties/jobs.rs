@@ -64,6 +64,11 @@ fn body() -> impl Strategy<Value = JobBody> {
             }
         ),
         ("[^\\s].{0,30}", maybe(text().boxed())).prop_map(|(text, by)| JobBody::Reply { text, by }),
+        (text(), "[^\\s].{0,30}", maybe(text().boxed())).prop_map(|(question, text, by)| JobBody::Answer {
+            question,
+            text,
+            by
+        }),
         Just(JobBody::Wake),
     ]
 }

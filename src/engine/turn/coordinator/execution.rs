@@ -174,6 +174,8 @@ impl Turn<'_> {
             prefix: String::new(),
             output: None,
             error: None,
+            revision: None,
+            graph: None,
             usage: RunUsage::default(),
             from_run: None,
             from_stage: None,

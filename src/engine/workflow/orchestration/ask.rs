@@ -46,13 +46,17 @@ impl StageContext {
             QuestionState::Answered => {
                 let answer = asking.answer(journal, &key, &question).await?;
                 self.emit_question(&key, &question);
-                self.emit(RunEventType::StepCompleted, message_payload(key, "user", &answer));
+                self.emit_answer(&key, &answer);
                 Ok(Some(answer))
             }
         }
     }
 
-    fn emit_question(&self, key: &str, question: &Question) {
+    pub(super) fn emit_answer(&self, key: &str, answer: &str) {
+        self.emit(RunEventType::StepCompleted, message_payload(key.to_owned(), "user", answer));
+    }
+
+    pub(super) fn emit_question(&self, key: &str, question: &Question) {
         let mut payload = message_payload(format!("{key}/question"), "assistant", &question.text);
         let mut data = serde_json::Map::from_iter([("awaits".to_owned(), Value::from("answer"))]);
         if !question.choices.is_empty() {

@@ -58,7 +58,11 @@ pub(super) async fn run(
         asker: Asker::Stage(context.clone()),
     };
     context.emit(RunEventType::RunStarted, EventPayload::default());
-    let failure = match flow.run(flow_context).await {
+    // A flow may wait outside of steps.
+    let kept = context.run().pauses.keep_worker();
+    let ended = flow.run(flow_context).await;
+    drop(kept);
+    let failure = match ended {
         Ok(output) => {
             let output = if output.len() > MAX_RECORDED_OUTPUT {
                 output.into()

@@ -10,6 +10,7 @@
 //!   workflow. Through [`ask`] it can ask the user.
 //! - A [`stage_context`] is a place in the run. It has the journal, the tags of events and the limits (`usage`) of that
 //!   place.
+//! - `pauses` has what a run waits for, so that it can end its turn meanwhile.
 //! - [`event`] defines a run's events, and `event_buffer` publishes them. [`failure`] is the error of a part.
 //! - [`mod@timeline`] shows the stages of a stored run.
 
@@ -20,11 +21,12 @@ pub mod event;
 mod event_buffer;
 pub mod failure;
 pub(super) mod function;
-pub(super) mod graph;
+pub(crate) mod graph;
 mod loops;
 pub(super) mod parallel;
 #[cfg(test)]
 mod pause_tests;
+pub(crate) mod pauses;
 mod pipeline;
 pub mod resolved;
 pub mod run;
@@ -42,5 +44,5 @@ pub(super) mod workflow;
 pub use ask::AskOutcome;
 pub use graph::RevisedGraph;
 pub use run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute, failed_event};
-pub use timeline::{TimelineEntry, timeline};
+pub use timeline::TimelineEntry;
 pub use usage::{Limits, TimeoutOf};

@@ -4,6 +4,8 @@ use super::event::{QueuedEvent, RunEvent, RunEventType};
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
 use super::graph::RevisedGraph;
+use super::graph::progress::GraphProgress;
+use super::pauses::Pauses;
 use super::resolved::ResolvedDefinitions;
 use super::stage_context::{EventPayload, Run, StageContext};
 use super::timeline::Notes;
@@ -80,6 +82,10 @@ pub struct RunStart {
     pub elapsed: Duration,
     /// The questions that the run puts to the user.
     pub asking: Arc<Asking>,
+    /// What the run waits for.
+    pub(crate) pauses: Arc<Pauses>,
+    /// The states of the nodes, if the outermost workflow is a graph.
+    pub(crate) progress: Arc<GraphProgress>,
     /// Collects the stages, for a timeline. A run with notes only replays recorded steps.
     pub(super) notes: Option<Arc<Notes>>,
 }
@@ -97,7 +103,23 @@ impl RunStart {
         let (run_id, input) = (run_id.to_owned(), input.to_owned());
         let (request, elapsed) = (input.clone(), Duration::ZERO);
         let (asking, params, notes) = (Arc::new(Asking::without_user()), Map::new(), None);
-        Self { run_id, resolved, input, request, params, journal, services, sink, limits, elapsed, asking, notes }
+        let (pauses, progress) = (Arc::default(), Arc::default());
+        Self {
+            run_id,
+            resolved,
+            input,
+            request,
+            params,
+            journal,
+            services,
+            sink,
+            limits,
+            elapsed,
+            asking,
+            pauses,
+            progress,
+            notes,
+        }
     }
 
     /// Sets the value of `{query}` in the conditions of the outermost workflow.
@@ -108,6 +130,16 @@ impl RunStart {
     /// Allows the run to ask the user of its session.
     pub fn with_asking(self, asking: Arc<Asking>) -> Self {
         Self { asking, ..self }
+    }
+
+    /// Sets what the run waits for. One in a lane of its own can end its turn meanwhile.
+    pub(crate) fn with_pauses(self, pauses: Arc<Pauses>) -> Self {
+        Self { pauses, ..self }
+    }
+
+    /// Sets the receiver of the states of a graph's nodes.
+    pub(crate) fn with_progress(self, progress: Arc<GraphProgress>) -> Self {
+        Self { progress, ..self }
     }
 
     /// Sets the inputs of a graph.
@@ -153,15 +185,16 @@ pub enum RunError {
     /// Events could not be published.
     #[error("{0}")]
     Sink(#[source] SinkError),
-    /// The run waits for the user's answer to the question in its [`Asking`]. Carries the usage so far.
-    #[error("the run waits for the user's answer")]
+    /// The run waits for the user's answer to the question in its [`Asking`], or for the end of a pause. Carries the usage
+    /// so far.
+    #[error("the run waits for an answer or for the end of a pause")]
     Waits(RunUsage),
 }
 
 /// Executes a workflow. On return its steps are durable, and all its events except the last one are published.
 pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
-    let RunStart { run_id, resolved, input, request, params, journal, services, sink, limits, elapsed, asking, notes } =
-        start;
+    let RunStart { run_id, resolved, input, request, params, journal, services, .. } = start;
+    let RunStart { sink, limits, elapsed, asking, pauses, progress, notes, .. } = start;
     let root = Arc::clone(resolved.root());
     let run = Arc::new(Run {
         id: run_id,
@@ -172,6 +205,8 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         event_buffer: EventBuffer::default(),
         counters: UsageCounters::new(limits),
         asking: Arc::clone(&asking),
+        pauses: Arc::clone(&pauses),
+        progress,
         max_parallel: limits.max_parallel,
         notes,
         revised: Mutex::default(),
@@ -182,11 +217,13 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
     let work = workflow::stages(&context, &root.workflow, scope);
     let outer = journal.running_steps();
     let work = journal.clock().timeout(limits.timeout.saturating_sub(elapsed), work);
+    let mut work = pin!(work);
     let mut work = pin!(async {
         tokio::select! {
             biased;
-            worked = work => Some(worked),
+            worked = pauses.watch(work.as_mut()) => Some(worked),
             () = asking.wait_until_suspended(&journal, outer) => None,
+            () = pauses.wait_until_quiet(&journal, &run.event_buffer, outer) => None,
             // Steps check for a cancellation themselves. A stage that pauses before a retry, or a flow that waits
             // outside of a step, does not, so it is stopped here.
             () = journal.wait_cancelled(outer) => Some(Some(Err(Failure::Journal(JournalError::Cancelled)))),
@@ -213,7 +250,11 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         }
     };
     let outcome = match worked {
-        Some(Some(Err(Failure::Journal(error)))) => return Err(error.into()),
+        Some(Some(Err(Failure::Journal(error)))) => return Err(pauses.cause_of(error).into()),
+        // A pause may have kept the work from ending with the error.
+        None if pauses.due().is_some() && journal.is_halted() => {
+            return Err(pauses.cause_of(JournalError::Halted).into());
+        }
         Some(Some(Ok(output))) => Some(Ok(output)),
         Some(Some(Err(Failure::Failed { failure, .. }))) => Some(Err(failure)),
         Some(None) => Some(Err(RunFailure { path: String::new(), cause: run.counters.timeout_message(), attempts: 1 })),

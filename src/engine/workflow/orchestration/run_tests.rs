@@ -2,6 +2,7 @@
 //! events, and which steps a repeated run executes again.
 
 use super::event::{QueuedDecision, QueuedEvent, RunEvent, RunEventType as Type};
+use super::pauses::Pauses;
 use super::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use super::run::{EventSink, RunEnd, RunEnvironment, RunError, RunServices, RunStart, SinkError, execute};
 use super::usage::Limits;
@@ -163,6 +164,13 @@ impl Ground {
     pub(super) async fn run(&self, id: &str, input: &str) -> Result<RunEnd, RunError> {
         let start = RunStart::new("r1", self.resolved(id).await, input, self.journal().await, self.environment());
         execute(start).await
+    }
+
+    /// Executes the run `r1` in a lane of its own, or repeats it.
+    pub(super) async fn run_in_lane(&self, id: &str, pauses: &Arc<Pauses>) -> Result<RunEnd, RunError> {
+        let start = RunStart::new("r1", self.resolved(id).await, "", self.journal().await, self.environment());
+        let ended = execute(start.with_pauses(Arc::clone(pauses)));
+        tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the turn ends")
     }
 
     pub(super) async fn output(&self, id: &str, input: &str) -> String {

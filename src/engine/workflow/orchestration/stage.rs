@@ -42,6 +42,7 @@ pub(in crate::workflow) async fn run(
             return Err(Failure::Failed { failure: RunFailure { attempts, ..failure }, fatal: false });
         }
         if context.run().notes.is_none() {
+            let _kept = context.run().pauses.keep_worker();
             context.journal().clock().sleep(remaining_pause(context, attempt, backoff)).await;
         }
         backoff = backoff.saturating_mul(2);

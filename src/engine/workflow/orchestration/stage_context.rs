@@ -4,6 +4,8 @@ use super::event::{QueuedDecision, QueuedEvent, RunEvent, RunEventType, Snapshot
 use super::event_buffer::EventBuffer;
 use super::failure::Failure;
 use super::graph::RevisedGraph;
+use super::graph::progress::GraphProgress;
+use super::pauses::Pauses;
 use super::resolved::ResolvedDefinitions;
 use super::run::RunServices;
 use super::timeline::Notes;
@@ -18,6 +20,7 @@ use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, PoisonError};
 use types::run_outcome::RunFailure;
 use types::step::{StepRecord, TokenUsage};
+use types::timestamp::Timestamp;
 use uuid::Builder;
 
 /// State that all parts of a run share.
@@ -31,6 +34,9 @@ pub(in crate::workflow) struct Run {
     pub(super) event_buffer: EventBuffer,
     pub(in crate::workflow) counters: UsageCounters,
     pub(super) asking: Arc<Asking>,
+    pub(super) pauses: Arc<Pauses>,
+    /// The states of the nodes, if the outermost workflow is a graph.
+    pub(in crate::workflow) progress: Arc<GraphProgress>,
     /// Default for the number of branches of one parallel workflow that run concurrently.
     pub(in crate::workflow) max_parallel: usize,
     /// Collects the stages, if the run is replayed for a timeline.
@@ -188,6 +194,7 @@ impl StageContext {
     /// Notes the last revision of the graph that runs here, if that is the outermost workflow.
     pub(super) fn note_revision(&self, revised: RevisedGraph) {
         if self.depth == 0 {
+            self.run.progress.revise(revised.clone());
             *self.run.revised.lock().unwrap_or_else(PoisonError::into_inner) = Some(revised);
         }
     }
@@ -230,6 +237,12 @@ impl StageContext {
     /// Counts the tokens of a model call. Fails if the run has exceeded its limit.
     pub(crate) fn count_tokens(&self, tokens: TokenUsage) -> Result<(), Failure> {
         self.run.counters.count_tokens(tokens).map_err(|limit| Failure::fatal(self, limit))
+    }
+
+    /// Waits until this time. The turn of a run in a lane of its own may end meanwhile: its next turn waits for the rest.
+    /// The caller must find the same time again when the run is repeated.
+    pub(in crate::workflow) async fn wait_until(&self, at: Timestamp) {
+        self.run.pauses.until(self.run.journal.clock(), at).await;
     }
 
     /// Queues an event of this part. It is published once all steps before it are durable.

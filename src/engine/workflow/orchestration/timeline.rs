@@ -5,6 +5,7 @@
 
 use super::event::QueuedEvent;
 use super::failure::Failure;
+use super::graph::progress::GraphProgress;
 use super::resolved::ResolvedDefinitions;
 use super::run::{EventSink, RunServices, RunStart, SinkError, execute};
 use super::stage_context::StageContext;
@@ -186,19 +187,19 @@ impl EventSink for NullSink {
     }
 }
 
-/// Returns the stages that a run has started, in the order of their start.
+/// Returns the stages that a run has started, in the order of their start, and the states of a graph's nodes.
 ///
 /// `journal` has the run's steps, from [`Journal::read_only`]. `input`, `request` and `params` are those with which the
 /// run started.
-pub async fn timeline(
+pub(crate) async fn timeline(
     resolved: ResolvedDefinitions,
     journal: Journal,
     services: RunServices,
     input: String,
     request: String,
     params: Map<String, Value>,
-) -> Vec<TimelineEntry> {
-    let notes = Arc::new(Notes::default());
+) -> (Vec<TimelineEntry>, Arc<GraphProgress>) {
+    let (notes, progress) = (Arc::new(Notes::default()), Arc::<GraphProgress>::default());
     // Placeholders under the names of the run's models. They are never asked, since only recorded steps are replayed.
     let models =
         resolved.models().into_iter().fold(Models::offline(), |models, name| models.with(&name, Arc::new(Offline)));
@@ -214,11 +215,13 @@ pub async fn timeline(
         limits: Limits::UNLIMITED,
         elapsed: Duration::ZERO,
         asking: Arc::new(Asking::for_replay()),
+        pauses: Arc::default(),
+        progress: Arc::clone(&progress),
         notes: Some(Arc::clone(&notes)),
     };
     // The end of the run is in its record. Only the notes matter here.
     let _ = execute(start).await;
-    notes.take()
+    (notes.take(), progress)
 }
 
 fn millis(duration: Duration) -> u64 {

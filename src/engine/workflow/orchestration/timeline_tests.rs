@@ -13,6 +13,7 @@ async fn look(ground: &Ground, id: &str, steps: Vec<StepRecord>) -> Vec<Timeline
     let journal = Journal::read_only(Arc::clone(&ground.store), "r1", "t1", steps);
     timeline(ground.resolved(id).await, journal, Ground::services(), "q".into(), "q".into(), serde_json::Map::new())
         .await
+        .0
 }
 
 #[tokio::test]

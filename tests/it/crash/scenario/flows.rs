@@ -3,7 +3,7 @@
 use super::{Message, Scenario, control, decided, echo, says};
 use crate::scenarios::{acts, answer};
 use crate::support::script::{Answer, Asked};
-use serde_json::json;
+use serde_json::{Value, json};
 use types::job::Command;
 use types::session::{Session, Status};
 
@@ -138,4 +138,28 @@ pub fn answered_run() -> Scenario {
 pub fn left_run() -> Scenario {
     let scenario = asking("left run").wave(vec![says("m-1", "售后")]).wave(vec![says("m-2", "取消")]);
     scenario.wave(vec![says("m-3", "售后")]).wave(vec![control("c-1", Command::Release)])
+}
+
+/// A run of a graph in its own lane that asks two questions at once, calls an API with each answer, and waits.
+pub fn waiting_run() -> Scenario {
+    let node = |id: &str, kind: &str, config: Value| json!({"node_id": id, "type": kind, "name": id, "config": config});
+    let call =
+        |id: &str, text: &str| node(id, "HTTP", json!({"url": "{api}/eta", "method": "POST", "body": {"x": text}}));
+    let edge = |source: &str, target: &str| json!({"source": source, "target": target});
+    let graph = json!({"type": "graph", "id": "waiting", "name": "等", "nodes": [
+        node("start", "START", json!({})), node("one", "ASK", json!({"question": "一？"})),
+        node("two", "ASK", json!({"question": "二？"})), call("first", "${one.output.answer}"),
+        call("second", "${two.output.answer}"), node("wait", "WAIT", json!({"seconds": 5})), call("last", "last"),
+    ], "edges": [edge("start", "one"), edge("start", "two"), edge("one", "first"), edge("two", "second"),
+        edge("first", "wait"), edge("wait", "last")]});
+    let run = json!({"type": "run", "session_id": "s1", "job_id": "s1", "workflow_id": "waiting", "query": ""});
+    let answers = |job_id: &str, node: &str| {
+        let question = format!("{node}/ask[1]");
+        ("s1", json!({"type": "answer", "session_id": "s1", "job_id": job_id, "question": question, "text": job_id}))
+    };
+    let scenario = Scenario { workflows: vec![graph], timers: true, ..Scenario::new("waiting run", echo) };
+    scenario.wave(vec![("s1", run)]).wave(vec![answers("a-2", "two"), answers("a-1", "one")]).ending(|session| {
+        let is_answered = session.has_handled("a-1") && session.has_handled("a-2");
+        is_answered && session.waiting.is_none() && session.timers.is_empty()
+    })
 }

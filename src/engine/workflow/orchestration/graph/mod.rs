@@ -18,6 +18,7 @@ mod done;
 mod failure;
 mod node;
 mod notice;
+pub(crate) mod progress;
 mod question;
 mod recovery;
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub(super) async fn run(node: NodeRun<'_>) -> Result<NodeEnd, Failure> {
         };
         let failure = match tried {
             Ok(output) => {
-                current.completed(&output, attempts, false);
+                current.completed(&output, attempts, None);
                 return Ok(NodeEnd::Done { output: Arc::new(output), changed });
             }
             Err(NodeError::Failed(failure)) => failure,
@@ -88,7 +88,7 @@ pub(super) async fn run(node: NodeRun<'_>) -> Result<NodeEnd, Failure> {
                 changed = change.or(changed);
             }
             Rescue::Skip(output) => {
-                current.completed(&output, attempts, true);
+                current.completed(&output, attempts, Some(&failed.failure.code));
                 return Ok(NodeEnd::Done { output, changed });
             }
             Rescue::FailedAgain(failure) => again = Some(failure),
@@ -112,15 +112,18 @@ impl NodeRun<'_> {
         NodeRun { node, fields, sight, done, ..*self }
     }
 
-    /// Queues the event of the node's end.
-    fn completed(&self, output: &Value, attempts: Attempts, is_skipped: bool) {
+    /// Queues the event of the node's end. `skipped` is the code of the failure for which a recovery has skipped it.
+    fn completed(&self, output: &Value, attempts: Attempts, skipped: Option<&str>) {
         let (text, kind) = (text_of(output), self.node.kind().as_str());
         let data = [("output", Value::from(&*text)), ("node_type", kind.into()), ("attempts", attempts.count.into())];
         let mut payload = EventPayload::data(data);
-        if let Some(data) = payload.data.as_mut().filter(|_| is_skipped) {
+        if let Some(data) = payload.data.as_mut().filter(|_| skipped.is_some()) {
             data.insert("skipped".into(), true.into());
         }
         self.context.emit(RunEventType::StageCompleted, payload);
+        if self.is_top && self.context.depth() == 0 {
+            self.context.run().progress.completed(self.context, self.node, attempts.count, skipped);
+        }
     }
 
     /// Tries until the node is done, or until the attempts of the round are used up.
@@ -147,10 +150,9 @@ impl NodeRun<'_> {
         if context.run().notes.is_some() || is_tried {
             return;
         }
-        let clock = context.journal().clock().clone();
         let failed = context.attempt(attempt).journal().record_of(FAILED_KEY);
-        let rest = failed.map_or(pause, |failed| pause.saturating_sub(failed.at.until(clock.now())));
-        clock.sleep(rest).await;
+        let begun = failed.map_or_else(|| context.journal().clock().now(), |failed| failed.at);
+        context.wait_until(begun.plus(pause)).await;
     }
 
     /// `node`, this one or a form of it, with its references replaced.

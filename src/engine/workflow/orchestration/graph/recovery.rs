@@ -256,9 +256,8 @@ impl Failed<'_> {
         if context.run().notes.is_some() || is_tried {
             return;
         }
-        let clock = context.journal().clock().clone();
         if let Some(until) = verdict.until {
-            clock.sleep(clock.now().until(until)).await;
+            context.wait_until(until).await;
         }
     }
 

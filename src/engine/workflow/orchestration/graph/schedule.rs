@@ -3,13 +3,16 @@
 
 use super::done::DoneNodes;
 use super::node::{self, NodeEnd, NodeRun};
+use super::progress::GraphProgress;
 use super::reuse::{Carried, DoneNode, signature};
 use super::round::Changed;
 use super::scope::GraphRun;
 use super::trouble::Trouble;
 use super::values::{NodeValues, Sight};
+use crate::journal::JournalError;
 use crate::workflow::orchestration::failure::Failure;
 use crate::workflow::orchestration::stage_context::StageContext;
+use decisions::node_type::NodeType;
 use definitions::workflow::graph::condition::EdgeCondition;
 use definitions::workflow::graph::{GraphEdge, GraphLevel, GraphNode};
 use futures::future::BoxFuture;
@@ -60,6 +63,12 @@ pub(super) struct LevelRun<'l> {
 }
 
 impl LevelRun<'_> {
+    /// The states of the level's nodes, for the graph that is the outermost workflow.
+    fn progress(&self) -> Option<&GraphProgress> {
+        let is_root = self.carried.is_some() && self.context.depth() == 0;
+        is_root.then(|| self.context.run().progress.as_ref())
+    }
+
     /// A node of the level at `context`.
     fn node<'r>(
         &'r self,
@@ -110,22 +119,32 @@ type Ran = (usize, Result<NodeEnd, Failure>);
 
 /// Runs a level until everything that can run has ended. The first failure of the run stops the others.
 pub(super) async fn run(level: LevelRun<'_>) -> Result<LevelEnd, Failure> {
-    let (context, most) = (level.context, level.scope.most);
+    let context = level.context;
     let mut schedule = Schedule::new(&level);
-    let (mut running, mut failed) = (FuturesUnordered::new(), None);
+    if let Some(progress) = level.progress() {
+        progress.begin(level.level);
+    }
+    let (mut running, mut working, mut failed) = (FuturesUnordered::new(), 0, None);
     loop {
         schedule.find_ready();
         while failed.is_none()
-            && running.len() < most
-            && let Some(at) = schedule.ready.pop_front()
+            && let Some(at) = schedule.next_ready(working)
         {
+            working += usize::from(!schedule.only_waits(at));
             running.push(schedule.start(at));
         }
         let Some((at, ended)) = running.next().await else { break };
+        working -= usize::from(!schedule.only_waits(at));
+        schedule.note_failure(at, &ended);
         match ended {
             Ok(end) => schedule.end(at, end),
             // Lets the other nodes end: after a halt their steps in flight must still be recorded, and a timeline needs
             // the state of every node.
+            Err(Failure::Journal(error)) if context.journal().is_halted() => {
+                // Nodes that wait for a pause do not end. The turn ends with this error when nothing else is left.
+                context.run().pauses.note_failure(error);
+                failed.get_or_insert(Failure::Journal(JournalError::Halted));
+            }
             Err(failure) if context.run().notes.is_some() || context.journal().is_halted() => {
                 failed.get_or_insert(failure);
             }
@@ -201,6 +220,9 @@ impl<'s> Schedule<'s> {
     fn skip(&mut self, at: usize) {
         self.states[at] = State::Skipped;
         let id = self.level.nodes[at].id();
+        if let Some(progress) = self.run.progress() {
+            progress.skipped(id);
+        }
         self.sight.add(id, Arc::new(Value::Null));
         if let Some(notes) = self.run.context.run().notes.as_ref() {
             notes.skipped(&self.run.context.stage(id), self.level.nodes[at].runnable());
@@ -225,11 +247,41 @@ impl<'s> Schedule<'s> {
         Some(signature(node, &resolved, &self.sight, &self.before(at)))
     }
 
+    /// The next node that can start, while `working` nodes do more than wait.
+    fn next_ready(&mut self, working: usize) -> Option<usize> {
+        let has_place = working < self.run.scope.most;
+        let place = self.ready.iter().position(|at| has_place || self.only_waits(*at))?;
+        self.ready.remove(place)
+    }
+
+    /// True for a node that takes none of the places for concurrent nodes.
+    fn only_waits(&self, at: usize) -> bool {
+        matches!(self.level.nodes[at].kind(), NodeType::Wait | NodeType::Ask)
+    }
+
     fn start(&self, at: usize) -> BoxFuture<'s, Ran> {
         let (run, node, sight, before) = (self.run, &self.level.nodes[at], self.sight.clone(), self.before(at));
         let revision = if run.carried.is_some() { run.scope.revision } else { 0 };
         let context = run.context.stage(node.id()).revised(revision);
+        if let Some(progress) = run.progress() {
+            progress.started(node.id());
+        }
         Box::pin(async move { (at, node::run(run.node(node, &context, sight, &before)).await) })
+    }
+
+    /// Notes a failure that has ended the run, or needs a replan.
+    fn note_failure(&self, at: usize, ended: &Result<NodeEnd, Failure>) {
+        let (node, Some(progress)) = (&self.level.nodes[at], self.run.progress()) else { return };
+        let context = self.run.context.stage(node.id()).revised(self.run.scope.revision);
+        match ended {
+            Ok(NodeEnd::Done { .. }) => {}
+            Ok(NodeEnd::Troubled { troubles, .. }) => {
+                let code = troubles.first().map(|trouble| trouble.failure.code.clone());
+                let attempts = troubles.first().map_or(0, |trouble| trouble.attempts);
+                progress.failed(&context, node, attempts, code);
+            }
+            Err(failure) => progress.ended_run(&context, node, failure),
+        }
     }
 
     /// Notes the end of a node.

@@ -1,7 +1,12 @@
 //! Graphs over the functions of [`Ground`].
 
+use crate::workflow::orchestration::RunError;
+use crate::workflow::orchestration::pauses::Pauses;
 use crate::workflow::orchestration::run_tests::Ground;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use types::timestamp::Timestamp;
 
 /// a; then b and c, which is slow; d after both; e after b.
 const DIAMOND: &str = "
@@ -186,4 +191,32 @@ edges: [{source: wait, target: ask}]
 "]);
     let said = ground.output("g", "天气").await;
     assert!(said.contains("说说天气"), "{said}");
+}
+
+#[tokio::test]
+async fn a_run_in_its_own_lane_ends_its_turn_when_it_only_waits() {
+    let ground = Ground::new(&["
+type: graph
+id: g
+name: 等
+max_concurrency: 1
+nodes:
+  - {node_id: start, type: START, name: 始}
+  - {node_id: wait, type: WAIT, name: 等, config: {seconds: 600}}
+  - {node_id: longer, type: WAIT, name: 久, config: {seconds: 700}}
+  - {node_id: slow, type: RUNNABLE, name: 慢, config: {runnable: slow, input: x}}
+  - {node_id: echo, type: RUNNABLE, name: 后, config: {runnable: echo, input: '${slow.output.text}'}}
+edges:
+  - {source: start, target: wait}
+  - {source: start, target: longer}
+  - {source: start, target: slow}
+  - {source: slow, target: echo}
+"]);
+    let pauses = Arc::new(Pauses::in_lane(Timestamp::from_millis(i64::MAX)));
+    let begun = base::clock::now();
+    let ended = ground.run_in_lane("g", &pauses).await;
+    assert!(matches!(ended, Err(RunError::Waits(_))), "{ended:?}");
+    assert_eq!(ground.calls(), ["x"], "all that can run has run, although a flow waits outside of a step");
+    let left = begun.until(pauses.due().unwrap());
+    assert!(left >= Duration::from_secs(600) && left < Duration::from_secs(660), "the first wait: {left:?}");
 }

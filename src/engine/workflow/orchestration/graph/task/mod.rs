@@ -13,6 +13,8 @@ mod repeat;
 mod runnable;
 mod wait;
 
+pub(super) use wait::UNTIL_KEY as WAIT_UNTIL_KEY;
+
 use super::failure::{NodeError, NodeFailure};
 use super::node::NodeRun;
 use super::resolved::ResolvedNode;

@@ -1,7 +1,7 @@
 //! WAIT nodes: a pause whose end is recorded, so that a repeated run waits for the rest.
 
 use super::stepped;
-use crate::journal::{Done, Durability, Label};
+use crate::journal::{Done, Durability, JournalError, Label};
 use crate::workflow::orchestration::graph::failure::{NodeError, NodeFailure};
 use crate::workflow::orchestration::graph::resolved::ResolvedNode;
 use crate::workflow::orchestration::stage_context::StageContext;
@@ -10,20 +10,37 @@ use serde_json::Value;
 use types::timestamp::Timestamp;
 
 /// Key of the step that records the end of the wait.
-const UNTIL_KEY: &str = "until";
+pub(in crate::workflow::orchestration::graph) const UNTIL_KEY: &str = "until";
 
 pub(super) async fn perform(here: &StageContext, resolved: &ResolvedNode) -> Result<Value, NodeError> {
-    let (journal, clock) = (here.journal(), here.journal().clock().clone());
+    let (journal, latest) = (here.journal(), here.run().pauses.latest());
     let recorded = resolved.recorded();
     let label = Label { kind: "node", target: NodeType::Wait.as_str() };
     let step = journal.step(UNTIL_KEY, label, Durability::OnReturn, &recorded, |_| async {
-        until(resolved, clock.now()).map(Done::ok)
+        end(resolved, journal.clock().now(), latest).map(Done::ok)
     });
     let until = stepped(step.await)?;
-    if here.run().notes.is_none() {
-        clock.sleep(clock.now().until(until)).await;
+    match here.run().notes {
+        None => here.wait_until(until).await,
+        // A timeline shows that the node still waits.
+        Some(_) if journal.clock().now() < until => return Err(JournalError::Lost.into()),
+        Some(_) => {}
     }
     Ok(Value::Null)
+}
+
+/// The end of the wait, which must not be after `latest`.
+fn end(resolved: &ResolvedNode, now: Timestamp, latest: Option<Timestamp>) -> Result<Timestamp, NodeFailure> {
+    let until = until(resolved, now)?;
+    match latest.filter(|latest| until > *latest) {
+        None => Ok(until),
+        Some(latest) => {
+            let message = format!(
+                "the wait ends at {until}, but the run's steps are kept until {latest}; raise the setting `retention.turns`"
+            );
+            Err(NodeFailure::permanent("INVALID", message))
+        }
+    }
 }
 
 fn until(resolved: &ResolvedNode, now: Timestamp) -> Result<Timestamp, NodeFailure> {
