@@ -355,7 +355,8 @@ async fn a_timeline_shows_recoveries_replans_and_skipped_nodes() {
     let steps = ground.store.steps("r1", "t1").await.unwrap();
     let journal = Journal::read_only(Arc::clone(&ground.store), "r1", "t1", steps);
     let (query, params) = ("q".to_owned(), serde_json::Map::new());
-    let shown = timeline(ground.resolved("g").await, journal, Ground::services(), query.clone(), query, params).await;
+    let (shown, _) =
+        timeline(ground.resolved("g").await, journal, Ground::services(), query.clone(), query, params).await;
     let line = |entry: &TimelineEntry| format!("{} {} {:?}", entry.path, entry.runnable, entry.status);
     let lines: Vec<String> = shown.iter().map(line).collect();
     let expected = [
