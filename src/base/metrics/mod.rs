@@ -34,6 +34,10 @@ const REWIND_CAUSES: [&str; 2] = ["stream", "tail"];
 /// The ways in which a script's process is stopped or dies.
 const SCRIPT_DEATHS: [&str; 5] = ["timeout", "memory", "output", "forbidden", "crashed"];
 
+/// The ends of a statement: `ok`, and the codes of its errors.
+const STATEMENT_OUTCOMES: [&str; 8] =
+    ["ok", "CONNECTOR_UNKNOWN", "READ_ONLY", "REFUSED", "DATABASE", "TIMEOUT", "CONNECTION", "OUTPUT_TOO_LARGE"];
+
 /// The metrics of this process.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
@@ -80,7 +84,7 @@ pub struct Metrics {
     script_deaths: [IntCounter; SCRIPT_DEATHS.len()],
     /// Statements of DATABASE nodes that run.
     pub statements_running: IntGauge,
-    statements: IntCounterVec,
+    statements: [IntCounter; STATEMENT_OUTCOMES.len()],
     /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
     models: model::Families,
@@ -115,6 +119,12 @@ impl Metrics {
             "turnwheel_script_deaths_total",
             "Scripts of PYTHON nodes that were stopped or whose process died, by kind.",
             &["kind"],
+        );
+        let statements = counters(
+            &registry,
+            "turnwheel_statements_total",
+            "Statements of DATABASE nodes, by `ok` or the code of their error.",
+            &["outcome"],
         );
         let build = registered(
             &registry,
@@ -191,12 +201,7 @@ impl Metrics {
                 "turnwheel_statements_running",
                 "Statements of DATABASE nodes that run or wait for a connection.",
             ),
-            statements: counters(
-                &registry,
-                "turnwheel_statements_total",
-                "Statements of DATABASE nodes, by `ok` or the code of their error.",
-                &["outcome"],
-            ),
+            statements: STATEMENT_OUTCOMES.map(|outcome| statements.with_label_values(&[outcome])),
             crowded: counter(
                 &registry,
                 "turnwheel_crowded_jobs_total",
@@ -241,9 +246,11 @@ impl Metrics {
         }
     }
 
-    /// Counts a statement of a DATABASE node. `outcome` must be `ok` or an error code.
+    /// Counts a statement of a DATABASE node. An unknown `outcome` is ignored.
     pub fn statement(&self, outcome: &str) {
-        self.statements.with_label_values(&[outcome]).inc();
+        if let Some(place) = STATEMENT_OUTCOMES.iter().position(|known| *known == outcome) {
+            self.statements[place].inc();
+        }
     }
 
     /// Counts a job that became a dead letter.

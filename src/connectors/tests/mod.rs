@@ -5,7 +5,7 @@ mod postgres;
 mod servers;
 mod sqlite;
 
-use crate::{Connector, ConnectorError, Connectors, Part, Query, Rows};
+use crate::{Connector, ConnectorError, Connectors, ErrorKind, Part, Query, Rows};
 use base::config::{self, ConnectorKind, Environment};
 use base::tasks::Tasks;
 use serde_json::{Value, json};
@@ -158,6 +158,29 @@ fn connectors_are_found_by_name_or_alone() {
     assert_eq!(among(&["b"], None).unwrap(), "b");
     assert_eq!(among(&["b"], Some("a")).unwrap_err().code(), "REFUSED");
     assert_eq!(among(&[], None).unwrap_err().code(), "CONNECTOR_UNKNOWN");
+}
+
+#[tokio::test]
+async fn every_end_of_a_statement_is_counted() {
+    let (_folder, url) = file("CREATE TABLE t (a)").await;
+    let all = both(ConnectorKind::Sqlite, &url);
+    all.read("SELECT 1", &[]).await;
+    all.refusal("r", "DELETE FROM t", &[]).await;
+    let text = base::metrics::encode(&base::metrics::metrics().registry);
+    for outcome in ["ok", "READ_ONLY"] {
+        assert!(!text.contains(&format!("statements_total{{outcome=\"{outcome}\"}} 0")), "{text}");
+    }
+    for kind in [
+        ErrorKind::Unknown,
+        ErrorKind::ReadOnly,
+        ErrorKind::Refused,
+        ErrorKind::Database,
+        ErrorKind::Timeout,
+        ErrorKind::Connection,
+        ErrorKind::TooLarge,
+    ] {
+        assert!(text.contains(&format!("statements_total{{outcome=\"{}\"}}", kind.code())), "{kind:?}");
+    }
 }
 
 #[tokio::test]
