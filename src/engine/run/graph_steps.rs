@@ -17,7 +17,7 @@ const DECISION: &str = "decision";
 pub(super) struct Revisions {
     /// The last replan that was carried out, by the key of its graph.
     last: BTreeMap<String, u32>,
-    /// The replans by the keys of their graphs, with those that were not carried out.
+    /// All replans by the keys of their graphs, also the invalid ones.
     replans: BTreeSet<(String, u32)>,
     /// The keys of the nodes that have had recoveries.
     recovered: BTreeSet<String>,

@@ -79,7 +79,7 @@ async fn ended(engine: &Engine, run_id: &str) -> RunRecord {
     .await
 }
 
-/// Runs the graph `g` on a worker, to its end.
+/// Runs the graph `g` on a worker until it has ended.
 async fn run(engine: &Engine) -> RunRecord {
     let run_id = start(engine).await;
     engine.start_worker();

@@ -61,7 +61,7 @@ impl NodeFailure {
 }
 
 impl NodeError {
-    /// The failure of a run that cannot go on after this error, at the place of the node.
+    /// The failure of a run that cannot continue after this error, at the place of the node.
     pub(super) fn into_failure(self, context: &StageContext, attempts: u32) -> Failure {
         match self {
             Self::Journal(error) => Failure::Journal(error),

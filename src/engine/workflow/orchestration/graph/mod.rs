@@ -6,11 +6,11 @@
 //!   type of node. `round` has the attempts before the next recovery.
 //! - `values` has the values that references name at one place, `resolved` a node's config with its references replaced.
 //! - `failure` is the error of a node, with its code.
-//! - `recovery` decides how the run goes on after a node has failed for good, and `stand_in` runs the alternative of a
+//! - `recovery` decides how the run continues after a node has failed for good, and `stand_in` runs the alternative of a
 //!   skipped node. `question` asks the coordinator, `verdict` records the verdict, and `notice` has the events.
 //! - `replan` changes the whole graph for nodes in `trouble`, and `reuse` decides which results the `revised` graph keeps.
 //!
-//! What a node records depends on that node alone: the key of its steps begins with its id, and their input is its resolved
+//! The records of a node depend on that node alone: the key of its steps begins with its id, and their input is its resolved
 //! config. So a repeated run replays each node, in whatever order the nodes end. A replan depends on several nodes, so it
 //! waits until everything that can run has ended.
 

@@ -49,7 +49,7 @@ pub(super) struct NodeRun<'n> {
     pub(super) original: &'n GraphNode,
     /// The changed node as in the plan; `None` before a change.
     pub(super) fields: Option<&'n Map<String, Value>>,
-    /// True for a node of the graph itself, false for one in a LOOP and for one in the place of another.
+    /// True for a node of the graph itself, false for a node in a LOOP and for a stand-in.
     pub(super) is_top: bool,
     /// The digest of the first request that the node made in an earlier revision.
     pub(super) first_request: Option<&'n str>,

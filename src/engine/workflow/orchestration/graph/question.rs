@@ -43,12 +43,12 @@ pub(super) struct Question<'q> {
     pub(super) sight: &'q Sight,
     /// The errors of the last decision.
     pub(super) errors: &'q [String],
-    /// The recoveries or replans that are left, with this one.
+    /// The number of recoveries or replans that may still be made, this one included.
     pub(super) left: u32,
 }
 
 impl Question<'_> {
-    /// Asks the model, with corrections of answers that cannot be read. The inner error has the problems of the last
+    /// Asks the model, and corrects answers that cannot be read. The inner error has the problems of the last
     /// answer.
     pub(super) async fn ask(&self) -> Result<Result<Decision, Vec<String>>, NodeError> {
         let (services, journal) = (self.here.services(), self.here.journal());

@@ -36,7 +36,7 @@ pub(super) struct Recoveries {
     is_fixed_used: bool,
 }
 
-/// How the run goes on after a node has failed for good.
+/// How the run continues after a node has failed for good.
 pub(super) enum Rescue {
     /// The node runs again, perhaps with changes.
     Again(Round, Option<Box<Changed>>),

@@ -58,7 +58,7 @@ pub(super) fn replans(changes: Value) -> Value {
     decides("replan_workflow", json!({"reason": "anders", "suggested_changes": changes}))
 }
 
-/// a, then b, which fails, then c, which uses b; d is beside them.
+/// a, then b, which fails, then c, which uses b; d runs in parallel.
 const CHAIN: &str = "
 type: graph
 id: g

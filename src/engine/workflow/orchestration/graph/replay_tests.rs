@@ -159,7 +159,7 @@ async fn work(
         if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).unwrap_or(0) <= 1 {
             std::future::pending::<()>().await;
         }
-        // A node that a replan repeats may fail no more.
+        // A node that a replan repeats may succeed.
         let fate = fate(&format!("{input}{}", key.contains('@')), seed);
         let mut calls = calls.lock().unwrap();
         calls.count += 1;

@@ -58,7 +58,7 @@ pub(super) struct LevelRun<'l> {
     pub(super) sight: Sight,
     /// The results of the revision before; `None` for the body of a LOOP.
     pub(super) carried: Option<&'l Carried>,
-    /// The nodes that are done, for those that run.
+    /// The nodes that are done, for running nodes.
     pub(super) done: Arc<DoneNodes>,
 }
 

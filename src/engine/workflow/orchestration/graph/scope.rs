@@ -54,7 +54,7 @@ impl GraphRun<'_> {
     }
 }
 
-/// Counts the recoveries of a run. Those that are recorded count, and those that have begun.
+/// Counts the recoveries of a run: the recorded ones and those in flight.
 #[derive(Default)]
 pub(super) struct RecoveryCount(Mutex<BTreeSet<String>>);
 
