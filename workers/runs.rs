@@ -90,7 +90,7 @@ pub enum Runs {
     /// Repeat a run from a stage or a node, as a new run
     #[command(after_help = RESTART)]
     Restart(RestartRun),
-    /// Answer a question of a run
+    /// Give the answer to a question of a run
     #[command(after_help = ANSWER)]
     Answer(AnswerRun),
 }
@@ -323,7 +323,7 @@ fn head(run: &RunRecord, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// The open questions, with the time that is left for an answer.
+/// The open questions, with the time until they fail.
 fn asked(questions: &[OpenQuestion], now: Timestamp) -> String {
     let mut rows = table(&["question of", "left", "question", "choices"]);
     for OpenQuestion { node, question, choices, until, .. } in questions {

@@ -111,8 +111,8 @@ impl Engine {
         Ok(commands::runs::cancel_run(self.queue.as_ref(), self.store.as_ref(), run_id, None, None).await?)
     }
 
-    /// Answers the question of a run that was asked first, or that of a node. The answer is durable on return; a worker
-    /// of any process continues the run with it. The response names the question.
+    /// Puts an answer on the lane of a run: to the question that was asked first, or to that of a node. The answer is durable
+    /// on return; a worker of any process continues the run with it. Returns the question.
     pub async fn answer_run(&self, run_id: &str, answer: NewAnswer) -> Result<AnsweredRun, EngineError> {
         let (queue, store) = (self.queue.as_ref(), self.store.as_ref());
         Ok(commands::run_answers::answer_run(queue, store, run_id, answer).await?)

@@ -33,7 +33,7 @@ pub(super) struct RunContext<'w> {
     /// Execution time that the run has already used.
     pub(super) elapsed: Duration,
     pub(super) asking: Arc<Asking>,
-    /// What the run waits for.
+    /// The pauses and open questions of the run.
     pub(super) pauses: Arc<Pauses>,
     /// The states of a graph's nodes.
     pub(super) progress: Arc<GraphProgress>,

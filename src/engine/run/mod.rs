@@ -135,7 +135,7 @@ struct RunTurnOutcome {
     lane: LaneState,
 }
 
-/// What a run waits for after a turn.
+/// The state of a run's lane after a turn.
 #[derive(Default)]
 enum LaneState {
     /// Nothing: the run has ended.

@@ -1,6 +1,7 @@
 //! Runs of graphs as callers and operators meet them, on both backends: their inputs, their waits and questions, and how
 //! they are cancelled, resumed, restarted and shown.
 
+mod command_line;
 mod inputs;
 mod items;
 mod operating;

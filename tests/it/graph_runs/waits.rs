@@ -1,4 +1,4 @@
-//! WAIT nodes: a waiting run holds no worker, and goes on at its time, whatever happens meanwhile.
+//! WAIT nodes: a waiting run holds no worker, and resumes at its time, whatever happens meanwhile.
 
 use super::*;
 use crate::scenarios::on_both_backends;

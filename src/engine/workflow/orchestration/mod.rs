@@ -10,7 +10,7 @@
 //!   workflow. Through [`ask`] it can ask the user.
 //! - A [`stage_context`] is a place in the run. It has the journal, the tags of events and the limits (`usage`) of that
 //!   place.
-//! - `pauses` has what a run waits for, so that it can end its turn meanwhile.
+//! - `pauses` has the pauses and open questions of a run, so that it can end its turn meanwhile.
 //! - [`event`] defines a run's events, and `event_buffer` publishes them. [`failure`] is the error of a part.
 //! - [`mod@timeline`] shows the stages of a stored run.
 

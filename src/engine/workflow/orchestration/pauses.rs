@@ -1,6 +1,6 @@
 //! Pauses of a run: its waits, its unanswered questions, and the pauses before further attempts.
 //!
-//! A run in a lane of its own ends its turn when nothing but pauses is left, so that it holds no place of a worker. A
+//! A run in a lane of its own ends its turn when all its unfinished parts pause, so that it holds no place of a worker. A
 //! timer or an answer begins its next turn, which replays the journal and waits for the rest. A run within a session's
 //! turn keeps its worker.
 
@@ -106,7 +106,7 @@ impl Pauses {
         }
     }
 
-    /// Polls the work of the run, and notices whether it can go on.
+    /// Polls the work of the run, and notices whether it was woken since.
     pub(super) async fn watch<F: Future>(&self, mut work: Pin<&mut F>) -> F::Output {
         let polled = &self.polled;
         let waker = Waker::from(Arc::clone(polled));

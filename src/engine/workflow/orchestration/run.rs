@@ -82,7 +82,7 @@ pub struct RunStart {
     pub elapsed: Duration,
     /// The questions that the run puts to the user.
     pub asking: Arc<Asking>,
-    /// What the run waits for.
+    /// The pauses and open questions of the run.
     pub(crate) pauses: Arc<Pauses>,
     /// The states of the nodes, if the outermost workflow is a graph.
     pub(crate) progress: Arc<GraphProgress>,
@@ -132,7 +132,7 @@ impl RunStart {
         Self { asking, ..self }
     }
 
-    /// Sets what the run waits for. One in a lane of its own can end its turn meanwhile.
+    /// Sets the receiver of the run's pauses and open questions. A run in a lane of its own can end its turn meanwhile.
     pub(crate) fn with_pauses(self, pauses: Arc<Pauses>) -> Self {
         Self { pauses, ..self }
     }

@@ -140,7 +140,7 @@ pub fn left_run() -> Scenario {
     scenario.wave(vec![says("m-3", "售后")]).wave(vec![control("c-1", Command::Release)])
 }
 
-/// A run of a graph in its own lane that asks two questions at once, calls an API with each answer, and waits.
+/// A run of a graph in its own lane that has two open questions, calls an API with each answer, and waits.
 pub fn waiting_run() -> Scenario {
     let node = |id: &str, kind: &str, config: Value| json!({"node_id": id, "type": kind, "name": id, "config": config});
     let call =

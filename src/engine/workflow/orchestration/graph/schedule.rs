@@ -141,7 +141,7 @@ pub(super) async fn run(level: LevelRun<'_>) -> Result<LevelEnd, Failure> {
             // Lets the other nodes end: after a halt their steps in flight must still be recorded, and a timeline needs
             // the state of every node.
             Err(Failure::Journal(error)) if context.journal().is_halted() => {
-                // Nodes that wait for a pause do not end. The turn ends with this error when nothing else is left.
+                // Nodes that wait for a pause do not end. The turn ends with this error when all others have ended.
                 context.run().pauses.note_failure(error);
                 failed.get_or_insert(Failure::Journal(JournalError::Halted));
             }

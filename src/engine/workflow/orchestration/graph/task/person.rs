@@ -37,7 +37,7 @@ pub(super) async fn perform(here: &StageContext, resolved: &ResolvedNode) -> Res
 }
 
 /// Asks the people who follow the run. Does not return while the question waits for its answer. The time for an answer
-/// ends in the turn of a timer only: an answer that is on the lane before the timer is in time.
+/// ends in the turn of a timer only: an answer that is on the lane before the timer counts.
 async fn ask_followers(
     here: &StageContext,
     job: &LaneJob,

@@ -48,7 +48,7 @@ pub(super) async fn perform(
     let given = resolved.whole("max_iterations").and_then(|most| usize::try_from(most).ok());
     let most = match (&items, given) {
         (Some(items), Some(most)) if items.len() > most => {
-            let message = format!("`items` has {} items, and `max_iterations` is {most}; raise it", items.len());
+            let message = format!("`items` has {} items, and `max_iterations` is {most}; leave it out", items.len());
             return Err(NodeFailure::permanent("INVALID", message).into());
         }
         (Some(items), _) => items.len(),
