@@ -19,7 +19,7 @@ const TURNS: &str = "\
 Examples:
   turnwheel bench turns                                     closed loop with 1, 64 and 256 users
   turnwheel bench turns --actions 0,1,3 --concurrency 256   rows for turns with 0, 1 and 3 actions
-  turnwheel bench turns --coordinator --no-floor            a coordinator that decides one RESPOND in each turn
+  turnwheel bench turns --coordinator --no-floor            each turn decides one RESPOND
   turnwheel bench turns --rate 500 --seconds 60             open loop: 500 messages per second
   turnwheel bench turns --hot --concurrency 64              all messages in one session
   turnwheel bench turns --stored 1000000                    with a million idle sessions

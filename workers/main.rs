@@ -371,7 +371,7 @@ mod tests {
             "turnwheel sessions show a.b",
             "turnwheel send --session s1",
             "turnwheel sessions list --status asleep",
-            "turnwheel workflows run research_workflow",
+            "turnwheel workflows run",
             "turnwheel workflows show w --json --mermaid",
             "turnwheel runs restart r1",
         ] {

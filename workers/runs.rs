@@ -39,7 +39,7 @@ Examples:
   turnwheel runs show RUN
   turnwheel runs show RUN --watch      show it again whenever it changes, until Ctrl-C
   turnwheel runs show RUN --json       with complete inputs and outputs
-  turnwheel runs show RUN --mermaid > run.mmd    a diagram, the nodes of a graph coloured by their states";
+  turnwheel runs show RUN --mermaid > run.mmd    a diagram with the states of a graph's nodes";
 
 const CANCEL: &str = "\
 Examples:

@@ -38,7 +38,7 @@ Examples:
 const LIST: &str = "\
 Examples:
   turnwheel workflows list
-  turnwheel workflows list --owner-session s1    the plans that a coordinator agent has made in this session
+  turnwheel workflows list --owner-session s1    plans that a coordinator made in this session
   turnwheel workflows list --json";
 
 const VALIDATE: &str = "\
@@ -65,7 +65,7 @@ Examples:
   turnwheel workflows run research_workflow --detach 研究量子计算         print the run's id
   turnwheel workflows run smart_router --json 你好                       one event per line, as JSON
   turnwheel workflows run sales_report --input '{\"since\": \"2026-01\"}'  the inputs of a graph
-  turnwheel workflows run sales_report --input @inputs.json              from a file; `-` reads standard input
+  turnwheel workflows run sales_report --input @inputs.json   from a file; `-` reads standard input
 
 The run is on the queue: Ctrl-C ends only the command, with exit status 130. Exit status 1 if the run fails.";
 

@@ -1,15 +1,15 @@
 //! Answers to the questions of runs in a lane of their own.
 
 use super::enqueue::enqueue;
-use super::run_details::load;
+use super::run_details::{load, questions_of};
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
-use engine::workflow::open_question::{OpenQuestion, open_questions};
+use engine::workflow::open_question::OpenQuestion;
 use serde::{Deserialize, Serialize};
 use storage::queue::Queue;
 use storage::store::Store;
 use types::job::{Job, JobBody};
-use types::run::{RunRecord, RunStatus};
+use types::run::RunRecord;
 
 /// An answer to a question of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,15 +83,6 @@ pub async fn answer_run(
         return Err(CommandError::new(ErrorKind::Conflict, "not_waiting", message, hint));
     }
     Ok(answered)
-}
-
-/// The questions of a run that wait for an answer, in the order in which they were asked.
-pub async fn questions_of(store: &dyn Store, run: &RunRecord) -> Result<Vec<OpenQuestion>, CommandError> {
-    let asks = run.lane == run.run_id && matches!(run.status, RunStatus::Running | RunStatus::Waiting);
-    if !asks {
-        return Ok(Vec::new());
-    }
-    Ok(open_questions(&store.steps(&run.lane, &run.turn_id).await?))
 }
 
 /// The question that is answered: the first open one, or that of `node`.

@@ -1,11 +1,10 @@
 //! Reading runs of workflows.
 
-use super::run_answers::questions_of;
 use crate::error::{CommandError, ErrorKind};
 use definitions::workflow::flowchart;
 use engine::run::timeline::{self, Replayed};
 use engine::workflow::Flows;
-use engine::workflow::open_question::OpenQuestion;
+use engine::workflow::open_question::{OpenQuestion, open_questions};
 use engine::workflow::orchestration::TimelineEntry;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -83,6 +82,15 @@ pub async fn details(store: &Arc<dyn Store>, flows: &Flows, run_id: &str) -> Res
     let questions = questions_of(store.as_ref(), &run).await?;
     let run = with_graph(run, graph, revision);
     Ok(RunDetails { run, questions, timeline })
+}
+
+/// The questions of a run that wait for an answer, in the order in which they were asked.
+pub async fn questions_of(store: &dyn Store, run: &RunRecord) -> Result<Vec<OpenQuestion>, CommandError> {
+    let asks = run.lane == run.run_id && matches!(run.status, RunStatus::Running | RunStatus::Waiting);
+    if !asks {
+        return Ok(Vec::new());
+    }
+    Ok(open_questions(&store.steps(&run.lane, &run.turn_id).await?))
 }
 
 /// The record with the nodes of a graph. The record has them from the end of a turn; in between, and for a run that was

@@ -374,7 +374,7 @@ impl<'a> RunTurn<'a> {
             Err(RunInterruption::Waits(told, usage)) => {
                 let suspended = SuspendedRun::new(told, elapsed());
                 let record = RunRecord { status: RunStatus::Waiting, usage, ..record };
-                return self.suspend(own, &journal, &pauses, suspended, progress.in_record(record));
+                return self.suspend(own, &journal, &pauses, &suspended, progress.in_record(record));
             }
         };
         plan_state::store_revision(self.services, &begun, end.revised.as_ref()).await?;

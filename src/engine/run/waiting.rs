@@ -136,7 +136,7 @@ impl RunTurn<'_> {
         own: &Journal,
         journal: &Journal,
         pauses: &Pauses,
-        suspended: SuspendedRun,
+        suspended: &SuspendedRun,
         record: RunRecord,
     ) -> Result<RunTurnOutcome, TurnError> {
         let gone = || TurnError::Failed("the run waits, but for nothing".into());

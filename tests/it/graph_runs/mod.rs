@@ -40,11 +40,13 @@ async fn register(engine: &Engine, document: Value) {
 }
 
 /// A graph `g` of these nodes and edges.
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 fn graph(nodes: Value, edges: &[(&str, &str)]) -> Value {
     let edges: Vec<_> = edges.iter().map(|(source, target)| json!({"source": source, "target": target})).collect();
     json!({"type": "graph", "id": "g", "name": "图", "nodes": nodes, "edges": edges})
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "as a test writes it")]
 fn node(id: &str, kind: &str, config: Value) -> Value {
     json!({"node_id": id, "type": kind, "name": id, "config": config})
 }

@@ -204,6 +204,8 @@ fn requests_about_workflows() -> Vec<DescribedRequest> {
         about(&get, run, "/api/v1/runs/r1", None, 200),
         about(&get, run, "/api/v1/runs/nowhere", None, 404),
         about(&get, "/api/v1/runs/{run_id}/events", "/api/v1/runs/nowhere/events", None, 404),
+        about(&get, "/api/v1/runs/{run_id}/diagram", "/api/v1/runs/r1/diagram", None, 200),
+        about(&post, "/api/v1/runs/{run_id}/answer", "/api/v1/runs/r1/answer", Some(json!({"text": "好"})), 409),
         about(&post, "/api/v1/runs/{run_id}/cancel", "/api/v1/runs/nowhere/cancel", None, 404),
         about(&post, "/api/v1/runs/{run_id}/resume", "/api/v1/runs/r1/resume", None, 409),
         about(
