@@ -37,7 +37,7 @@ async fn a_run_of_a_graph_is_started_answered_and_shown_from_the_command_line() 
     };
     eventually(DEADLINE, "the run waits", || has_status("waiting")).await;
     let shown = folder.run(&["runs", "show", "r1"], "").await;
-    for part in ["waiting", "question of", "approve", "发布 v2 吗？", "Yes, go on, No", "pending"] {
+    for part in ["waiting", "QUESTION OF", "approve", "发布 v2 吗？", "Yes, go on, No", "pending"] {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
     let mermaid = folder.run(&["runs", "show", "r1", "--mermaid"], "").await;
