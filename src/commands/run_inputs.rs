@@ -14,7 +14,7 @@ pub type RunInputs = Option<Map<String, Value>>;
 
 /// Checks the query and the inputs of a run of `workflow`, which is `None` for a task agent. Returns the inputs.
 ///
-/// A graph needs no query. Its inputs must fit those that it declares. Other workflows need a query and have no inputs.
+/// A graph needs no query. Its inputs must fit its declarations. Other workflows need a query and have no inputs.
 pub fn check(
     workflow: Option<&WorkflowRecord>,
     query: &str,
@@ -34,7 +34,7 @@ pub fn check(
     if let Some(given) = given {
         check_size(given)?;
     }
-    // Without inputs, those in the text of the query count, so they are what the run would use.
+    // A run without inputs takes them from the text of its query, so those are checked.
     let of_query = inputs_in(query);
     let used = given.unwrap_or(&of_query);
     match graph.inputs(used) {

@@ -62,7 +62,7 @@ impl Report {
         self.errors().next().is_some()
     }
 
-    /// The errors, without those that had no room.
+    /// The errors for which the report had room.
     pub(crate) fn errors(&self) -> impl Iterator<Item = &str> {
         self.errors.iter().flatten().map(String::as_str)
     }

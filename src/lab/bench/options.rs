@@ -180,7 +180,7 @@ pub struct GraphOptions {
     /// Runs of each graph in layers, all started concurrently
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = positive)]
     pub runs: usize,
-    /// LLM nodes that one run starts concurrently; 0 skips this row
+    /// Number of LLM nodes that start concurrently in a single run; 0 skips this row
     #[arg(long, value_name = "N", default_value_t = 49)]
     pub fan_out: usize,
     /// Latency of the model in the fan-out

@@ -89,7 +89,7 @@ async fn s24_an_asynchronous_run_gives_a_receipt_now_and_one_notice_at_its_end(b
     assert_eq!(roles.iter().filter(|id| id.starts_with("resume-")).count(), 1, "only the notice");
 }
 
-/// A line for each event: its type, and what it is about.
+/// A line for each event: its type and its subject.
 fn line(event: &Event) -> String {
     let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
     match event {

@@ -268,7 +268,7 @@ impl<'s> Run<'s> {
         if !invariants::at_rest(queue, store, &self.sent).await.unwrap() {
             return false;
         }
-        // A coordinator starts runs in lanes of their own. At its end such a run publishes to the lane of its session.
+        // A coordinator starts runs in lanes of their own. When such a run has ended, it publishes to the lane of its session.
         let runs = store.runs(RunQuery::default()).await.unwrap().into_iter().filter(|run| run.notify.is_some());
         let lane = |run: RunRecord| AcceptedMessage { session_id: run.run_id, seq: 0, payload: Bytes::new() };
         let lanes: Vec<_> = runs.map(lane).collect();

@@ -1,4 +1,4 @@
-//! Replans at the quiet point: what is kept, what runs again, and under which keys.
+//! Replans at the quiet point: the kept results, the nodes that run again, and their keys.
 
 use super::{
     called, decisions, edge, engine, http, is_replan, output, prompts, recovers, register, replans, run, told,
@@ -16,7 +16,7 @@ on_both_backends!(
     a_run_restarts_from_a_node_of_its_revision,
 );
 
-/// The shape of the sales plan: `node_1` to `node_4` in a chain, with `side` beside `node_1`.
+/// The shape of the sales plan: `node_0` to `node_4` in a chain, and `side`, which follows `node_0`, too.
 fn plan() -> Value {
     let mut nodes = vec![http("node_0", "zero"), http("side", "side")];
     for n in 1..=4 {

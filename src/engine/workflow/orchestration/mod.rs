@@ -22,6 +22,8 @@ mod event_buffer;
 pub mod failure;
 pub(super) mod function;
 pub(crate) mod graph;
+#[cfg(test)]
+mod ground;
 mod loops;
 pub(super) mod parallel;
 #[cfg(test)]

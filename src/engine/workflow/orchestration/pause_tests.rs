@@ -1,6 +1,6 @@
 //! Tests of the pause between attempts: a repeated run does not pause again.
 
-use super::run_tests::Ground;
+use super::ground::Ground;
 use crate::workflow::{FlowContext, FlowError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

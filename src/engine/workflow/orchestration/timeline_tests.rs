@@ -1,6 +1,7 @@
 //! Tests of timelines: their entries, and that making one executes nothing.
 
-use super::run_tests::{FAILING, Ground, NESTED};
+use super::ground::Ground;
+use super::run_tests::{FAILING, NESTED};
 use super::timeline::{StageStatus, TimelineEntry, timeline};
 use crate::journal::Journal;
 use crate::workflow::{FlowContext, FlowError};

@@ -86,7 +86,7 @@ impl Question<'_> {
         Facts { agent: Some(Arc::clone(&self.agent.config)), message, ..Facts::default() }
     }
 
-    /// The prompt, and after it the `earlier` answers with their problems.
+    /// The prompt, followed by each of the `earlier` answers and its problem.
     fn messages(
         &self,
         prompts: &Prompts,
@@ -152,7 +152,7 @@ pub(super) fn outputs(sight: &Sight) -> Map<String, Value> {
     found
 }
 
-/// Reads an answer with one decision of these types. The errors are texts for the model.
+/// Reads the one decision of an answer, which has one of these types. The errors are texts for the model.
 fn read(content: &str, kinds: &[DecisionType]) -> Result<Decision, Vec<String>> {
     let mut answer = Answer::read(&object(content).map_err(|error| vec![error])?)?;
     let known = || kinds.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");

@@ -3,8 +3,8 @@
 use crate::journal::Journal;
 use crate::model::{Model, ModelError, ModelReply, ModelRequest};
 use crate::workflow::FlowContext;
+use crate::workflow::orchestration::ground::Ground;
 use crate::workflow::orchestration::run::RunEnd;
-use crate::workflow::orchestration::run_tests::Ground;
 use crate::workflow::orchestration::timeline::{TimelineEntry, timeline};
 use async_trait::async_trait;
 use serde_json::{Value, json};

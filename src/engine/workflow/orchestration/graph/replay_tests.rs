@@ -2,8 +2,8 @@
 //! nothing, wherever the one before was stopped.
 
 use super::recovery_tests::{decides, ground};
+use crate::workflow::orchestration::ground::Ground;
 use crate::workflow::orchestration::run::RunEnd;
-use crate::workflow::orchestration::run_tests::Ground;
 use crate::workflow::{FlowContext, FlowError};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! Graphs over the functions of [`Ground`].
 
 use crate::workflow::orchestration::RunError;
+use crate::workflow::orchestration::ground::Ground;
 use crate::workflow::orchestration::pauses::Pauses;
-use crate::workflow::orchestration::run_tests::Ground;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
