@@ -1,18 +1,16 @@
 //! `bench graph`: nodes per second and stored bytes per node of graphs in layers, and the time of one wide fan-out.
 
 use super::options::GraphOptions;
-use super::report::{Column, Report, Row, rounded};
-use super::runs::{start_runs, wait_for_ends};
-use super::size::Size;
+use super::report::{Column, Report, Row};
+use super::runs::MeasuredRuns;
 use super::test_cluster::TestCluster;
-use super::usage::Usage;
 use super::workers::{MemberProfile, Role, Workers};
 use super::{Problem, Progress};
 use base::config::{Environment, Settings};
 use decisions::limits::MAX_NODES;
 use definitions::workflow::definition::WorkflowRecord;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::duration::{Text, format};
 use types::timestamp::Timestamp;
 
@@ -90,31 +88,22 @@ async fn row(
     namespace.store.put_workflow(WorkflowRecord::from_document(document, Timestamp::from_millis(0))?).await?;
     let profile = MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(latency), hot: false };
     let workers = Workers::start(&namespace, &profile, options.workers, cluster.dir())?;
-    // The first run opens connections and fills caches, so it is not measured.
-    wait_for_ends(&namespace, &start_runs(&namespace, GRAPH, 1).await?, progress).await?;
-    let (before, usage) = (Size::measure(&namespace).await?, Usage::so_far(cluster, &workers)?);
-    let begun = Instant::now();
-    let started = start_runs(&namespace, GRAPH, runs).await?;
-    wait_for_ends(&namespace, &started, progress).await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let all = (runs * nodes) as u64;
-    let (mut row, mut used) = (Row::new(), Usage::default());
-    used.add(&usage, &Usage::so_far(cluster, &workers)?);
-    used.put(all, "us_per_node", &mut row);
-    let after = Size::measure(&namespace).await?;
-    let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);
+    let measured = MeasuredRuns {
+        cluster,
+        namespace: &namespace,
+        workers: &workers,
+        workflow_id: GRAPH,
+        runs,
+        unit: "node",
+        units: nodes,
+    };
+    let mut row = measured.measure(progress).await?;
     let figures = json!({
         "bench": "graph",
         "backend": options.target.backend,
         "graph": name,
-        "runs": runs,
-        "nodes": nodes,
         "model_latency": format(latency),
         "workers": options.workers,
-        "seconds": rounded(seconds),
-        "nodes_per_s": rounded(all as f64 / seconds),
-        "store_bytes_per_node": each(after.documents, before.documents),
-        "event_bytes_per_node": each(after.streams, before.streams),
     });
     if let Value::Object(figures) = figures {
         row.extend(figures);
@@ -141,7 +130,7 @@ fn layers(nodes: usize) -> Value {
     graph(&(0..nodes).map(node).collect::<Vec<_>>(), &edges.collect::<Vec<_>>())
 }
 
-/// One LLM node, and `width` LLM nodes that all follow it.
+/// A START node, and `width` LLM nodes that all follow it.
 fn fan_out(width: usize) -> Value {
     let first = json!({"node_id": id(0), "type": "START", "name": "start", "config": {}});
     let nodes = std::iter::once(first).chain((1..=width).map(|number| llm(number, "Check the plan: ${query}")));

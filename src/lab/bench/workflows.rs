@@ -2,17 +2,15 @@
 
 use super::Progress;
 use super::options::WorkflowsOptions;
-use super::report::{Column, Report, Row, rounded};
-use super::runs::{start_runs, wait_for_ends};
-use super::size::Size;
+use super::report::{Column, Report, Row};
+use super::runs::MeasuredRuns;
 use super::test_cluster::TestCluster;
-use super::usage::Usage;
 use super::workers::{MemberProfile, Role, Workers};
 use base::config::{Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::duration::Text;
 use types::timestamp::Timestamp;
 
@@ -63,30 +61,20 @@ async fn row(
     namespace.store.put_workflow(WorkflowRecord::from_document(pipeline(stages), Timestamp::from_millis(0))?).await?;
     let profile = MemberProfile { role: Role::Worker, actions: 0, model_latency: Text(Duration::ZERO), hot: false };
     let workers = Workers::start(&namespace, &profile, options.workers, cluster.dir())?;
-    // The first run opens connections and fills caches, so it is not measured.
-    wait_for_ends(&namespace, &start_runs(&namespace, WORKFLOW, 1).await?, progress).await?;
-    let (before, usage) = (Size::measure(&namespace).await?, Usage::so_far(cluster, &workers)?);
-    let begun = Instant::now();
-    let started = start_runs(&namespace, WORKFLOW, runs).await?;
-    wait_for_ends(&namespace, &started, progress).await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let all = (runs * stages) as u64;
-    let mut row = Row::new();
-    let mut used = Usage::default();
-    used.add(&usage, &Usage::so_far(cluster, &workers)?);
-    used.put(all, "us_per_stage", &mut row);
-    let after = Size::measure(&namespace).await?;
-    let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);
+    let measured = MeasuredRuns {
+        cluster,
+        namespace: &namespace,
+        workers: &workers,
+        workflow_id: WORKFLOW,
+        runs,
+        unit: "stage",
+        units: stages,
+    };
+    let mut row = measured.measure(progress).await?;
     let figures = json!({
         "bench": "workflows",
         "backend": options.target.backend,
-        "runs": runs,
-        "stages": stages,
         "workers": options.workers,
-        "seconds": rounded(seconds),
-        "stages_per_s": rounded(all as f64 / seconds),
-        "store_bytes_per_stage": each(after.documents, before.documents),
-        "event_bytes_per_stage": each(after.streams, before.streams),
     });
     if let Value::Object(figures) = figures {
         row.extend(figures);
