@@ -30,7 +30,7 @@ pub struct Connector {
     /// The driver, or the error that kept it from being made.
     driver: Result<Box<dyn Driver>, ConnectorError>,
     masker: Masker,
-    tables: Cache<(), Arc<Vec<Table>>>,
+    tables: Cache<(), Option<Arc<Vec<Table>>>>,
 }
 
 /// A table with its columns.
@@ -117,9 +117,9 @@ impl Connector {
         examined.map_err(|error| masked(&self.masker, &self.name, error))
     }
 
-    /// The description for a prompt. The tables are kept for a minute.
+    /// The description for a prompt. The tables are kept for a minute, and so is a failure to read them.
     pub async fn describe(&self) -> Description {
-        let tables = self.tables.try_get_with((), self.read_tables()).await.ok();
+        let tables = self.tables.get_with((), async { self.read_tables().await.ok() }).await;
         let (name, kind, read_only) = (self.name.clone(), self.settings.kind, self.settings.read_only);
         Description { name, kind, read_only, tables }
     }

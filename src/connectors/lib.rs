@@ -106,7 +106,7 @@ impl Connectors {
     }
 
     /// Describes the connectors that `is_allowed` accepts, with their tables, for a prompt. A database that does not
-    /// respond has no tables in its description. The tables are kept for a minute.
+    /// respond has no tables in its description. Either is kept for a minute.
     pub async fn describe(&self, is_allowed: impl Fn(&str) -> bool) -> Vec<Description> {
         join_all(self.iter().filter(|connector| is_allowed(connector.name())).map(Connector::describe)).await
     }

@@ -1,6 +1,7 @@
 //! DATABASE nodes on a file of SQLite: values stay data, writes need a connector that allows them, and each failure has its
 //! code. The crate `connectors` has the tests of the three kinds of databases.
 
+use async_trait::async_trait;
 use base::clock;
 use base::config::{Connector, Environment, Settings};
 use base::tasks::Tasks;
@@ -8,11 +9,14 @@ use commands::doctor::{self, Level};
 use connectors::{Connectors, Query};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
+use engine::model::offline::Offline;
+use engine::model::{Model, ModelError, ModelReply, ModelRequest};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
-use turnwheel::Engine;
+use turnwheel::{Engine, NewMessage};
 use types::run::RunRecord;
 
 /// An agent that may use `sales` only, and one that may use no connector.
@@ -25,8 +29,24 @@ fn record(graph: Value) -> WorkflowRecord {
     WorkflowRecord::from_document(graph, clock::now()).unwrap()
 }
 
+/// The prompts that a model has got.
+type Prompts = Arc<Mutex<Vec<String>>>;
+
+/// Keeps its prompts, and decides like the offline model.
+struct Watched(Prompts);
+
+#[async_trait]
+impl Model for Watched {
+    async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        let text = request.messages.iter().map(|message| message.content.to_string()).collect();
+        self.0.lock().unwrap().push(text);
+        Offline::new().complete(request).await
+    }
+}
+
 struct Ground {
     engine: Engine,
+    prompts: Prompts,
     settings: BTreeMap<String, Connector>,
     env: Environment,
     _folder: TempDir,
@@ -47,13 +67,14 @@ impl Ground {
         let ledger = own.find(Some("ledger"), &|_| true).unwrap();
         ledger.run(&Query::text("CREATE TABLE sales (month TEXT, amount INTEGER, key TEXT UNIQUE)")).await.unwrap();
         ledger.run(&Query::text("INSERT INTO sales VALUES ('2026-01', 10, 'a'), ('二月', 20, 'b')")).await.unwrap();
-        let mut builder = Engine::in_memory().environment(env.clone());
+        let prompts = Prompts::default();
+        let mut builder = Engine::in_memory().environment(env.clone()).model("default", Watched(Arc::clone(&prompts)));
         for agent in AGENTS {
             builder = builder.agent(agent);
         }
         let connectors = settings.clone();
         let engine = builder.configure(|settings| settings.connectors = connectors).start().await.unwrap();
-        Self { engine, settings, env, _folder: folder }
+        Self { engine, prompts, settings, env, _folder: folder }
     }
 
     /// Runs a graph with one DATABASE node of this config.
@@ -154,6 +175,23 @@ async fn an_agent_narrows_the_connectors() {
     assert!(cause.starts_with("REFUSED: the connector `ledger` is not allowed"), "{cause}");
     assert!(ground.cause(select(json!("sales")), Some("nobody")).await.starts_with("REFUSED: "));
     assert!(ground.cause(select(Value::Null), Some("nobody")).await.starts_with("CONNECTOR_UNKNOWN: "));
+}
+
+#[tokio::test]
+async fn a_coordinator_is_told_the_tables_of_its_connectors() {
+    let ground = Ground::start().await;
+    for agent in ["planner", "nobody"] {
+        for text in ["hello", "and now?"] {
+            ground.engine.ask(NewMessage::new(format!("s-{agent}"), agent, text)).await.unwrap();
+        }
+    }
+    let prompts = ground.prompts.lock().unwrap();
+    assert_eq!(prompts.len(), 4, "one for each message");
+    for (at, prompt) in prompts.iter().enumerate() {
+        let names_tables = prompt.contains("- `sales` (sqlite, read-only): sales(month, amount, key)");
+        assert_eq!(names_tables, at < 2, "{at}: {prompt}");
+        assert!(!prompt.contains("ledger"), "{at}: {prompt}");
+    }
 }
 
 #[tokio::test]

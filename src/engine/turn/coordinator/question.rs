@@ -120,7 +120,7 @@ impl Turn<'_> {
             ("decisions_json", decision_schemas()),
             ("workflows", self.workflows_text().await?),
         ];
-        texts.extend(self.node_texts());
+        texts.extend(self.node_texts().await);
         Ok(texts)
     }
 }

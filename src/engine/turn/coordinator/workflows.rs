@@ -6,6 +6,7 @@ use crate::execution::{Services, TurnError, stored};
 use crate::run::plan_state;
 use crate::turn::state::Turn;
 use decisions::kind::{Decision, DecisionType};
+use decisions::node_type::NodeType;
 use decisions::table::configs;
 use decisions::world::{Snapshot, WorkflowStatus, World};
 use definitions::coordinator::workflow_facts;
@@ -14,7 +15,6 @@ use definitions::workflow::session_plan::SessionPlan;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use storage::store::StoreError;
 use types::ids;
@@ -134,16 +134,20 @@ impl Turn<'_> {
         Ok(if shown.is_empty() { String::new() } else { pretty_json(&Value::Array(shown)) })
     }
 
-    /// The types of nodes that this agent may use, each with its output, and the connectors, for a prompt.
-    pub(super) fn node_texts(&self) -> [(&'static str, String); 2] {
+    /// The types of nodes that this agent may use, each with its output, and the connectors with their tables, for a
+    /// prompt.
+    pub(super) async fn node_texts(&self) -> [(&'static str, String); 2] {
         let world = self.services.decisions.world(Some(&self.agent.config));
         let policy = world.policy();
         let kinds: Vec<String> =
             policy.node_types.iter().map(|kind| format!("- {kind}: {}", configs::output(*kind))).collect();
-        let registered: BTreeSet<&str> = policy.registered_connectors.iter().flatten().map(String::as_str).collect();
-        let allowed = |name: &&str| policy.connectors.as_ref().is_none_or(|allowed| allowed.contains(*name));
-        let connectors: Vec<&str> = registered.into_iter().filter(allowed).collect();
-        [("node_types", kinds.join("\n")), ("connectors", connectors.join(", "))]
+        let has_databases = policy.node_types.contains(&NodeType::Database);
+        let is_allowed = |name: &str| {
+            has_databases && policy.connectors.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
+        };
+        let connectors = self.services.connectors.describe(is_allowed).await;
+        let connectors: Vec<String> = connectors.iter().map(|connector| format!("- {connector}")).collect();
+        [("node_types", kinds.join("\n")), ("connectors", connectors.join("\n"))]
     }
 }
 
