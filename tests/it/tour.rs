@@ -82,8 +82,9 @@ impl TourReader {
     fn new() -> Self {
         let address = || format!("127.0.0.1:{}", free_port());
         let reader = Self { dir: tempfile::tempdir().unwrap(), gateway: address(), demo: address() };
-        std::fs::create_dir(reader.path("agents")).unwrap();
-        for name in ["sales.yaml", "support.yaml"] {
+        std::fs::create_dir_all(reader.path("agents/tasks")).unwrap();
+        let tasks = ["tasks/research_agent.yaml", "tasks/report_agent.yaml"];
+        for name in ["sales.yaml", "support.yaml", "planner.yaml"].into_iter().chain(tasks) {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents").join(name);
             reader.write(&format!("agents/{name}"), &reader.own(&std::fs::read_to_string(file).unwrap()));
         }
@@ -233,6 +234,10 @@ async fn the_readme_s_tour_works_word_for_word() {
     let report = reader.run(&workflow, &[]).await;
     assert!(report.starts_with("# 研究报告：研究量子计算的最新进展"), "{report}");
 
+    let plans = tour.step(7);
+    let planned = reader.run(&plans.command("chat"), &plans.sayings()).await;
+    assert!(planned.contains("共 3 个数，合计 16"), "{planned}");
+
     let real = tour.step(5);
     for name in ["turnwheel.example.toml", "turnwheel.toml", "[models.default]"] {
         assert!(real.code().contains(&name.to_owned()), "{name}");
@@ -257,7 +262,7 @@ async fn the_readme_s_tour_works_word_for_word() {
     assert_eq!(model.calls().len(), 1);
     drop((dev, api));
 
-    let known = [chat, look.command("sessions show"), look.command("/events"), log, workflow];
+    let known = [chat, look.command("sessions show"), look.command("/events"), log, workflow, plans.command("chat")];
     let commands = tour.commands();
     assert_eq!(commands, known, "this test covers every command of the tour");
 }
