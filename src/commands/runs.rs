@@ -20,7 +20,7 @@ use tracing::warn;
 use types::ids;
 use types::job::{Command, Job, JobBody};
 use types::run::{RunRecord, RunStatus};
-use types::run_outcome::{RunFailure, RunUsage};
+use types::run_outcome::RunFailure;
 use types::session::Kind;
 
 /// The channel of a run that names no channel.
@@ -245,29 +245,14 @@ fn pending(job: &Job, params: RunInputs) -> Option<RunRecord> {
         return None;
     };
     Some(RunRecord {
-        run_id: job.session_id.clone(),
-        workflow_id: workflow_id.clone(),
-        hash: String::new(),
-        status: RunStatus::Pending,
         query: query.clone(),
         params,
-        notify: None,
         origin_session: origin_session.clone(),
         user_id: user_id.clone(),
         channel: channel.clone().unwrap_or_else(|| DEFAULT_CHANNEL.to_owned()),
-        lane: job.session_id.clone(),
-        turn_id: job.job_id.clone(),
-        prefix: String::new(),
-        output: None,
-        error: None,
-        revision: None,
-        graph: None,
-        usage: RunUsage::default(),
         from_run: from_run.clone(),
         from_stage: from_stage.clone(),
-        created_at: clock::now(),
-        started_at: None,
-        ended_at: None,
+        ..RunRecord::pending(&job.session_id, &job.job_id, workflow_id, clock::now())
     })
 }
 

@@ -161,6 +161,38 @@ pub struct RunRecord {
     pub ended_at: Option<Timestamp>,
 }
 
+impl RunRecord {
+    /// Creates the record of a run in a lane of its own that waits on the queue. `turn_id` is the id of the job that
+    /// starts it.
+    pub fn pending(run_id: &str, turn_id: &str, workflow_id: &str, created_at: Timestamp) -> Self {
+        Self {
+            run_id: run_id.to_owned(),
+            workflow_id: workflow_id.to_owned(),
+            hash: String::new(),
+            status: RunStatus::Pending,
+            query: String::new(),
+            params: None,
+            notify: None,
+            origin_session: None,
+            user_id: None,
+            channel: String::new(),
+            lane: run_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            prefix: String::new(),
+            output: None,
+            error: None,
+            revision: None,
+            graph: None,
+            usage: RunUsage::default(),
+            from_run: None,
+            from_stage: None,
+            created_at,
+            started_at: None,
+            ended_at: None,
+        }
+    }
+}
+
 /// A query for runs. Results are sorted newest first, unless `by_end` is set.
 #[derive(Clone, Debug)]
 pub struct RunQuery {

@@ -38,9 +38,8 @@ impl RunTurn<'_> {
     pub(super) fn record(&self, run_job: &RunJob<'_>, hash: String) -> RunRecord {
         let known = self.known.as_ref();
         let known_or = |of: fn(&RunRecord) -> Option<Timestamp>| known.and_then(of);
+        let created_at = known_or(|known| Some(known.created_at)).unwrap_or(self.started_at);
         RunRecord {
-            run_id: self.run_id().to_owned(),
-            workflow_id: run_job.workflow_id.to_owned(),
             hash: known.map_or(hash, |known| known.hash.clone()),
             status: RunStatus::Running,
             query: run_job.query.to_owned(),
@@ -49,19 +48,10 @@ impl RunTurn<'_> {
             origin_session: run_job.origin_session.map(str::to_owned),
             user_id: run_job.user_id.map(str::to_owned),
             channel: self.channel(run_job),
-            lane: self.run_id().to_owned(),
-            turn_id: self.journal_turn().to_owned(),
-            prefix: String::new(),
-            output: None,
-            error: None,
-            revision: None,
-            graph: None,
-            usage: RunUsage::default(),
             from_run: known.map_or(run_job.from_run, |known| known.from_run.as_deref()).map(str::to_owned),
             from_stage: known.map_or(run_job.from_stage, |known| known.from_stage.as_deref()).map(str::to_owned),
-            created_at: known_or(|known| Some(known.created_at)).unwrap_or(self.started_at),
             started_at: known_or(|known| known.started_at).or(Some(self.started_at)),
-            ended_at: None,
+            ..RunRecord::pending(self.run_id(), self.journal_turn(), run_job.workflow_id, created_at)
         }
     }
 

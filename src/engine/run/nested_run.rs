@@ -240,29 +240,18 @@ impl NestedRun<'_> {
 
     fn record(&self, hash: &str) -> RunRecord {
         RunRecord {
-            run_id: self.run_id(),
-            workflow_id: self.workflow_id.to_owned(),
             hash: hash.to_owned(),
             status: RunStatus::Running,
             query: self.query.to_owned(),
-            params: None,
-            notify: None,
             origin_session: Some(self.session_id.to_owned()),
             user_id: Some(self.user_id.to_owned()).filter(|user_id| !user_id.is_empty()),
             channel: self.channel.to_owned(),
             lane: self.session_id.to_owned(),
-            turn_id: self.turn_id.to_owned(),
             prefix: self.prefix.clone(),
-            output: None,
-            error: None,
-            revision: None,
-            graph: None,
-            usage: RunUsage::default(),
             from_run: self.from.map(|(run_id, _)| run_id.to_owned()),
             from_stage: self.from.map(|(_, node)| node.to_owned()),
-            created_at: self.run_started_at,
             started_at: Some(self.run_started_at),
-            ended_at: None,
+            ..RunRecord::pending(&self.run_id(), self.turn_id, self.workflow_id, self.run_started_at)
         }
     }
 }

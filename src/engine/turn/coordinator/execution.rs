@@ -14,7 +14,7 @@ use storage::queue::Publish;
 use types::event::ReplyKind;
 use types::job::{Job, JobBody};
 use types::run::{RunRecord, RunStatus};
-use types::run_outcome::{RunFailure, RunUsage};
+use types::run_outcome::RunFailure;
 use types::session::Status;
 use types::timestamp::Timestamp;
 
@@ -159,29 +159,13 @@ impl Turn<'_> {
         let Execute { workflow_id, input_params, notify_on_completion, .. } = execute;
         let run_id = self.nested_run(format!("{iteration}/{workflow_id}"), workflow_id, "").run_id();
         RunRecord {
-            lane: run_id.clone(),
-            turn_id: run_id.clone(),
-            run_id,
-            workflow_id: workflow_id.clone(),
-            hash: String::new(),
-            status: RunStatus::Pending,
             query: query.to_owned(),
             params: Some(input_params.clone()).filter(|params| !params.is_empty()),
             notify: Some(*notify_on_completion),
             origin_session: Some(self.session.session_id.clone()),
             user_id: Some(self.session.user_id.clone()).filter(|user_id| !user_id.is_empty()),
             channel: self.session.channel.clone(),
-            prefix: String::new(),
-            output: None,
-            error: None,
-            revision: None,
-            graph: None,
-            usage: RunUsage::default(),
-            from_run: None,
-            from_stage: None,
-            created_at: self.services.clock.now(),
-            started_at: None,
-            ended_at: None,
+            ..RunRecord::pending(&run_id, &run_id, workflow_id, self.services.clock.now())
         }
     }
 
