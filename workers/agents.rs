@@ -2,6 +2,7 @@
 
 use crate::client::GatewayClient;
 use crate::connection;
+use crate::deletion::{self, DeleteDefinition};
 use crate::failure::Failure;
 use crate::known_names::{self, WorkerNames};
 use crate::report::{AGENT, FileReport, Report};
@@ -84,6 +85,9 @@ pub enum Agents {
         #[arg(long)]
         json: bool,
     },
+    /// Delete an agent with its versions and knowledge
+    #[command(after_help = deletion::AGENT)]
+    Delete(DeleteDefinition),
 }
 
 impl Agents {
@@ -105,6 +109,9 @@ impl Agents {
                 let listed = list(&connection::connect(loaded, &tasks).await?, json).await;
                 tell_broken(&loaded.settings.agents_dir);
                 listed
+            }
+            Self::Delete(which) => {
+                which.agent(&connection::connect(loaded, &tasks).await?).await.map(|()| ExitCode::SUCCESS)
             }
             Self::Show { id, json } => show(&connection::connect(loaded, &tasks).await?, &id, json).await,
         }

@@ -1,5 +1,6 @@
 //! A client of the gateway's HTTP API.
 
+mod deletion;
 mod events;
 
 pub use events::{Events, Followed};
@@ -344,7 +345,11 @@ impl GatewayClient {
     }
 
     async fn call<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
-        let response = self.accepted(request.timeout(RESPONSE_TIMEOUT).send().await).await?;
+        self.call_within(RESPONSE_TIMEOUT, request).await
+    }
+
+    async fn call_within<T: DeserializeOwned>(&self, limit: Duration, request: RequestBuilder) -> anyhow::Result<T> {
+        let response = self.accepted(request.timeout(limit).send().await).await?;
         response.json().await.map_err(|error| {
             let hint = "check that the gateway has the same version as this program";
             Failure::new(format!("cannot read the response of {}: {}", self.base(), reason(&error)), hint).into()

@@ -1,7 +1,8 @@
-//! `turnwheel dead`: lists, shows and replays dead letters.
+//! `turnwheel dead`: lists, shows, replays and deletes dead letters.
 
 use crate::client::GatewayClient;
 use crate::connection;
+use crate::deletion;
 use crate::list_args::ListArgs;
 use crate::table::{pretty, print, print_json, print_queued, printable, rough, table};
 use base::clock;
@@ -51,6 +52,9 @@ pub enum Dead {
     /// Put a dead letter's job back on its lane
     #[command(after_help = REPLAY)]
     Replay(LetterArgs),
+    /// Delete a dead letter
+    #[command(after_help = deletion::LETTER)]
+    Delete(LetterArgs),
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +94,7 @@ impl Dead {
                 );
                 Ok(())
             }
+            Self::Delete(LetterArgs { which, json }) => deletion::letter(&client, &which, json).await,
         }
     }
 }

@@ -18,6 +18,7 @@ mod config;
 mod connection;
 mod dead;
 mod decisions;
+mod deletion;
 mod demo;
 mod doctor;
 mod examples;
@@ -134,9 +135,12 @@ enum Command {
     Send(send::Send),
     /// List models with their circuits, and agents with their budgets
     Models(models::ListModels),
-    /// List, show, cancel, release and close conversations
+    /// List, show, cancel, release, close and delete conversations
     #[command(subcommand)]
     Sessions(sessions::Sessions),
+    /// Delete all data of a user
+    #[command(subcommand)]
+    Users(deletion::Users),
     /// List and cancel pending timers
     #[command(subcommand)]
     Timers(timers::Timers),
@@ -149,7 +153,7 @@ enum Command {
     /// List, show, cancel, resume and restart runs of workflows
     #[command(subcommand)]
     Runs(runs::Runs),
-    /// List, show and replay dead letters: jobs that failed for good
+    /// List, show, replay and delete dead letters: jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Dead),
     /// Judge and list decisions of coordinators' models, and print their JSON Schemas
@@ -269,6 +273,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Users(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,

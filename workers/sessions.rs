@@ -1,7 +1,8 @@
-//! `turnwheel sessions`: lists, shows, cancels, releases and closes conversations.
+//! `turnwheel sessions`: lists, shows, cancels, releases, closes and deletes conversations.
 
 use crate::client::GatewayClient;
 use crate::connection;
+use crate::deletion::{self, DeleteArgs};
 use crate::failure::Failure;
 use crate::list_args::ListArgs;
 use crate::operator_args::OperatorArgs;
@@ -79,6 +80,9 @@ pub enum Sessions {
     /// Close a conversation
     #[command(after_help = CLOSE)]
     Close(SessionCommandArgs),
+    /// Delete a session with everything that belongs to it
+    #[command(after_help = deletion::SESSION)]
+    Delete(DeleteArgs),
 }
 
 #[derive(Debug, Args)]
@@ -132,6 +136,7 @@ impl Sessions {
             Self::Cancel(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Cancel, None).await,
             Self::Release(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Release, None).await,
             Self::Close(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Close, None).await,
+            Self::Delete(which) => which.session(&client).await,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! `turnwheel dev`: applies agent and workflow files at the start, and again when a file changes.
 
 use base::config::Settings;
+use commands::doctor::{Finding, without_file};
 use definitions::agent::validate::KnownNames;
 use definitions::agent::{AgentRecord, load};
 use definitions::knowledge::files::{self, NamedText};
 use engine::knowledge::sync;
 use engine::run;
 use engine::workflow::Flows;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,8 +36,9 @@ async fn apply_agents(settings: &Settings, store: &dyn Store) -> Watched {
     let known = KnownNames::new(settings, Flows::builtin().ids()).with_flows(run::known_ids(settings));
     let on_disk = settings.agents_dir.is_dir();
     let read = if on_disk { load::read_path(&settings.agents_dir) } else { load::starters() };
-    let mut watched = Vec::new();
+    let (mut watched, mut broken) = (Vec::new(), false);
     for (path, agent) in read {
+        broken |= agent.is_err();
         if let Ok(agent) = &agent {
             watched.push((path.clone(), Arc::clone(&agent.config)));
         }
@@ -59,6 +61,13 @@ async fn apply_agents(settings: &Settings, store: &dyn Store) -> Watched {
                 put(store, agent, texts).await;
             }
             Err(problem) => error!("{}: {problem}", path.display()),
+        }
+    }
+    // Without a readable file of every agent it is not known which agents have none.
+    if on_disk && !broken {
+        let filed: BTreeSet<String> = watched.iter().map(|(_, agent)| agent.id.clone()).collect();
+        for Finding { place, what, remedy, .. } in without_file(store, &filed).await {
+            warn!("{place}: {what}; {remedy}");
         }
     }
     watched

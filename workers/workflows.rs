@@ -2,6 +2,7 @@
 
 use crate::client::{CONCURRENT_REQUESTS, GatewayClient};
 use crate::connection;
+use crate::deletion::{self, DeleteDefinition};
 use crate::failure::Failure;
 use crate::follow_run::RunFollower;
 use crate::known_names::{self, WorkerNames};
@@ -119,6 +120,9 @@ pub enum Workflows {
         #[arg(long)]
         json: bool,
     },
+    /// Delete a workflow with its versions
+    #[command(after_help = deletion::WORKFLOW)]
+    Delete(DeleteDefinition),
 }
 
 #[derive(Debug, Args)]
@@ -178,6 +182,7 @@ impl Workflows {
             Self::Show(which) => show(&connect().await?, &which).await,
             Self::Run(what) => run(&connect().await?, what, colour, &tasks).await,
             Self::Apply { paths, json } => apply(&connect().await?, &paths, loaded, json).await,
+            Self::Delete(which) => which.workflow(&connect().await?).await.map(|()| ExitCode::SUCCESS),
         }
     }
 }

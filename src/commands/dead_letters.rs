@@ -101,7 +101,7 @@ impl From<&StoredDeadLetter> for DeadLetterDetails {
     }
 }
 
-fn session_of(letter: &DeadLetter) -> &str {
+pub(crate) fn session_of(letter: &DeadLetter) -> &str {
     letter.subject.rsplit('.').next().unwrap_or_default()
 }
 

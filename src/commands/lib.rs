@@ -10,6 +10,8 @@
 //! - [`dead_letters`]: showing dead letters and replaying them.
 //! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
 //!   sources.
+//! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
+//!   workflows.
 //! - [`enqueue`]: putting a job on its lane, which the others use.
 //!
 //! Reading:
@@ -25,6 +27,8 @@
 pub mod agents;
 pub mod dead_letters;
 pub mod decisions;
+pub mod definition_deletion;
+pub mod deletion;
 pub mod doctor;
 pub mod enqueue;
 pub mod error;

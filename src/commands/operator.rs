@@ -42,7 +42,7 @@ pub async fn command(
     };
     let (accepted, Published { seq, .. }) = enqueue(queue, job).await?;
     // The command waits behind the turn that it cancels, so the lease holder needs a hint.
-    let hint = CancelHint { session_id: session_id.to_owned(), seq };
+    let hint = CancelHint { session_id: session_id.to_owned(), seq, deleted: false };
     if command == Command::Cancel
         && let Err(error) = queue.hint_cancel(hint).await
     {

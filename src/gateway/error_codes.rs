@@ -94,6 +94,23 @@ pub(super) const EVENT_ID: Codes = codes! {
 pub(super) const SESSION: Codes = codes! {
     NOT_FOUND "unknown_session" "there is no session `s9`" "a session begins with its first message";
 };
+pub(super) const USER: Codes = codes! {
+    NOT_FOUND "unknown_user" "there is no data of user `u9`" "`turnwheel sessions list` shows the users of sessions";
+};
+pub(super) const OVERTAKEN: Codes = codes! {
+    SERVICE_UNAVAILABLE "deletion_overtaken" "session `s1` is being used or deleted by another process"
+        "repeat the deletion";
+};
+pub(super) const AGENT_IN_USE: Codes = codes! {
+    CONFLICT "agent_in_use" "agent `sales` is used by session `s1`, session `s2`"
+        "close these conversations and change these workflows first, or delete with `force`: their next messages then \
+        become dead letters";
+};
+pub(super) const WORKFLOW_IN_USE: Codes = codes! {
+    CONFLICT "workflow_in_use" "workflow `research` is used by run `r1`"
+        "wait for these runs and change these agents and workflows first, or delete with `force`: they then fail when \
+        they need it";
+};
 pub(super) const TURN: Codes = codes! {
     NOT_FOUND "unknown_turn" "session `s1` has no committed turn `m-9`"
         "a turn appears once it is committed and is kept for `retention.turns`; …/turns lists the turns";

@@ -22,6 +22,7 @@ mod control;
 mod cors;
 mod dead_letters;
 mod decisions;
+mod deletion;
 mod doctor;
 mod error_codes;
 mod event_stream;

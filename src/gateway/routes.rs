@@ -5,8 +5,8 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    agents, control, dead_letters, decisions, doctor, events, health, knowledge, messages, metrics, models, openapi,
-    processes, run_stream, runs, sessions, timers, workflows,
+    agents, control, dead_letters, decisions, deletion, doctor, events, health, knowledge, messages, metrics, models,
+    openapi, processes, run_stream, runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.
@@ -30,6 +30,8 @@ fn sessions(routes: Routes) -> Routes {
         )
         .add(sessions::LIST, sessions::list, &[ID, STORE])
         .add(sessions::SHOW, sessions::show, &[ID, SESSION, STORE])
+        .add(deletion::SESSION, deletion::session, &[ID, SESSION, OVERTAKEN, STORE, QUEUE])
+        .add(deletion::USER, deletion::user, &[ID, USER, OVERTAKEN, STORE, QUEUE])
         .add(sessions::TURNS, sessions::turns, &[ID, SESSION, STORE])
         .add(sessions::TURN, sessions::turn, &[ID, SESSION, TURN, STORE])
         .add(events::FOLLOW, events::follow, &[ID, EVENT_ID, SESSION, STORE, QUEUE, STREAM])
@@ -46,6 +48,7 @@ fn agents_and_knowledge(routes: Routes) -> Routes {
         .add(agents::LIST, agents::list, &[STORE])
         .add(agents::SHOW, agents::show, &[ID, AGENT, STORE])
         .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, STORE])
+        .add(deletion::AGENT, deletion::agent, &[ID, AGENT, AGENT_IN_USE, STORE])
         .add(models::SHOW, models::show, &[STORE])
         .add(knowledge::LIST, knowledge::list, &[ID, AGENT, STORE])
         .add(knowledge::FIND, knowledge::find, &[ID, AGENT, STORE])
@@ -57,6 +60,7 @@ fn operation(routes: Routes) -> Routes {
     routes
         .add(dead_letters::GET_ALL, dead_letters::get_all, &[QUEUE])
         .add(dead_letters::GET_ONE, dead_letters::get_one, &[LETTER, QUEUE])
+        .add(deletion::LETTER, deletion::letter, &[LETTER, QUEUE])
         .add(
             dead_letters::POST_REPLAY,
             dead_letters::post_replay,
@@ -80,6 +84,7 @@ fn workflows(routes: Routes) -> Routes {
         .add(workflows::LIST, workflows::list, &[ID, STORE])
         .add(workflows::SHOW, workflows::show, &[ID, WORKFLOW, STORE])
         .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, STORE])
+        .add(deletion::WORKFLOW, deletion::workflow, &[ID, WORKFLOW, WORKFLOW_IN_USE, STORE])
         .add_everywhere(workflows::STRUCTURE, workflows::structure, &[ID, WORKFLOW, STORE])
         .add_everywhere(run_stream::POST_RUN, run_stream::post_run, followed)
         .add_everywhere(run_stream::GET_RUN, run_stream::get_run, continued)

@@ -19,6 +19,7 @@ mod crash;
 mod crew;
 mod databases;
 mod decisions;
+mod deletion;
 mod demo;
 mod dependencies;
 mod document_paths;

@@ -162,6 +162,8 @@ pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 /// Returns every index: its collection, keys and options.
 pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let sparse = IndexOptions::builder().sparse(true).build();
+    let (of_sessions, of_named) = (sparse.clone(), sparse.clone());
+    let of_users = IndexOptions::builder().partial_filter_expression(doc! {"user_id": {"$gt": ""}}).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
     let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
@@ -172,11 +174,16 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         ("sessions", doc! {"updated_at": -1}, None),
         // Only the sessions of runs have this field. Conversations do not expire.
         ("sessions", doc! {"expires_at": 1}, Some(passing.clone())),
+        // Deletion finds the data of a user by it. Sessions without a user have an empty text.
+        ("sessions", doc! {"user_id": 1}, Some(of_users)),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
         ("workflows", doc! {"owner_session": 1, "used_at": -1}, None),
         // Only the plans of sessions have this field.
         ("workflows", doc! {"expires_at": 1}, Some(passing.clone())),
         ("workflow_versions", doc! {"expires_at": 1}, Some(passing)),
+        // Only the plans of sessions have this field.
+        ("workflow_versions", doc! {"owner_session": 1}, Some(of_sessions)),
+        (RUNS, doc! {"user_id": 1}, Some(of_named)),
         ("knowledge", super::knowledge::listed(), None),
         ("turns", doc! {"expires_at": 1}, Some(expiring.clone())),
         ("steps", doc! {"expires_at": 1}, Some(expiring.clone())),

@@ -11,6 +11,7 @@
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
+//! - `erasure`: deletion.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
 //!   texts.
@@ -22,6 +23,7 @@ mod commits;
 pub mod connect;
 mod days;
 mod document;
+mod erasure;
 mod fence;
 mod journal;
 mod knowledge;

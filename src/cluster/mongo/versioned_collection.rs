@@ -15,6 +15,8 @@ use storage::store::{Result, StoreError};
 
 /// The number of cached versions. Versions never change.
 const MAX_CACHED_VERSIONS: u64 = 1_000;
+/// How long a version is cached. Versions never change, but they can be deleted.
+const VERSION_TTL: Duration = Duration::from_secs(60);
 /// How long a cached current version may be used after it was requested. A change waits as long before it returns, so
 /// that every turn that starts later sees it, in any process. Without the cache a busy worker would read the current
 /// versions for every group of turns, instead of 50 times a second.
@@ -35,8 +37,9 @@ impl<T: Versioned> VersionedCollection<T> {
     pub(super) fn open(db: &Db, tasks: &Tasks) -> Self {
         let of = db.clone();
         let hashes = Batcher::start(tasks, T::CURRENT, 1, move |items| hashes::<T>(of.clone(), items));
+        let versions = Cache::builder().max_capacity(MAX_CACHED_VERSIONS).time_to_live(VERSION_TTL).build();
         let answers = moka::sync::Cache::builder().max_capacity(MAX_CACHED_VERSIONS).time_to_live(CURRENT_TTL).build();
-        Self { db: db.clone(), hashes, answers, versions: Cache::new(MAX_CACHED_VERSIONS) }
+        Self { db: db.clone(), hashes, answers, versions }
     }
 
     /// Returns the current version, never older than the last [`VersionedCollection::put`] that had returned before
@@ -53,6 +56,19 @@ impl<T: Versioned> VersionedCollection<T> {
         };
         self.answers.insert(id.to_owned(), (asked, current.clone()));
         Ok(current)
+    }
+
+    /// Drops the copies of a definition that is deleted, and waits until no process uses it as the current one. Other
+    /// processes keep copies of versions for [`VERSION_TTL`].
+    pub(super) async fn forget(&self, id: &str) {
+        self.forget_all();
+        self.answers.invalidate(id);
+        Self::wait_until_seen().await;
+    }
+
+    /// Drops the copies of all versions.
+    pub(super) fn forget_all(&self) {
+        self.versions.invalidate_all();
     }
 
     /// Returns the version with this hash.

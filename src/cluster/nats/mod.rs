@@ -3,7 +3,7 @@
 //! - [`fn@connect`]: connects with the settings of the process.
 //! - [`streams`]: creates and checks the streams and the workers' consumer.
 //! - [`lane`]: jobs, from publishing to acknowledging. [`message_limits`]: the limits for users' messages.
-//! - [`out`]: events and dead letters.
+//! - [`out`]: events and dead letters. `purge`: deletion.
 //! - `error`: converts the server's errors.
 
 mod connection;
@@ -11,6 +11,7 @@ mod error;
 mod lane;
 mod message_limits;
 mod out;
+mod purge;
 pub mod streams;
 
 pub use connection::connect;

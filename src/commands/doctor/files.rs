@@ -1,9 +1,11 @@
 //! Checks of the local files and environment: prompts, models' keys, agent files.
 
-use super::Finding;
+use super::{Finding, Level};
 use base::config::{Provider, SecretValues, Settings};
-use definitions::agent::load;
+use definitions::agent::{AgentRecord, load};
 use engine::prompt::Prompts;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use storage::store::Store;
 
 /// Checks the prompts, the keys of models and secrets, and settings that have no effect.
@@ -57,11 +59,14 @@ pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
     if !settings.agents_dir.is_dir() {
         return Vec::new();
     }
-    let mut findings = Vec::new();
+    let (mut findings, mut filed) = (Vec::new(), BTreeSet::new());
     for (path, read) in load::read_path(&settings.agents_dir) {
         let path = path.display().to_string();
         let agent = match read {
-            Ok(agent) => agent,
+            Ok(agent) => {
+                filed.insert(agent.id().to_owned());
+                agent
+            }
             Err(problem) => {
                 let remedy = format!("correct it, and check it with `turnwheel agents validate {path}`");
                 findings.push(Finding::problem(path, problem.to_string(), remedy));
@@ -78,16 +83,31 @@ pub async fn unapplied(store: &dyn Store, settings: &Settings) -> Vec<Finding> {
             ));
         }
     }
+    // Without a readable file of every agent it is not known which agents have none.
+    if findings.iter().all(|finding| finding.level < Level::Problem) {
+        findings.extend(without_file(store, &filed).await);
+    }
     if findings.is_empty() {
         findings.push(Finding::ok(place, "all files in it are applied"));
     }
     findings
 }
 
+/// Reports stored agents that no file has. `filed` are the ids in the files.
+pub async fn without_file(store: &dyn Store, filed: &BTreeSet<String>) -> Vec<Finding> {
+    let Ok(stored) = store.agents().await else { return Vec::new() };
+    let gone = stored.good.iter().filter(|agent| !filed.contains(agent.id()));
+    let finding = |agent: &Arc<AgentRecord>| {
+        let id = agent.id();
+        let what = "the store has it, and agents_dir has no file of it: it still answers";
+        Finding::advice(format!("agent {id}"), what, format!("`turnwheel agents delete {id}`, or restore its file"))
+    };
+    gone.map(finding).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Level;
 
     #[test]
     fn an_address_for_grpc_is_told_to_be_of_no_use() {

@@ -16,7 +16,7 @@ mod telemetry;
 mod work;
 
 pub use self::connectors::connectors;
-pub use files::{files, unapplied};
+pub use files::{files, unapplied, without_file};
 pub use initiate::initiate;
 pub use python::python;
 pub use telemetry::telemetry;

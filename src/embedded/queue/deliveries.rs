@@ -117,6 +117,11 @@ impl Deliveries {
         self.lanes.get(session)?.range(after.checked_add(1)?..).next().copied()
     }
 
+    /// Returns the sequences of all jobs of a lane.
+    pub(super) fn lane(&self, session: &str) -> Vec<u64> {
+        self.lanes.get(session).map(|lane| lane.iter().copied().collect()).unwrap_or_default()
+    }
+
     /// Returns the trace of a job.
     pub(super) fn trace(&self, seq: u64) -> Option<TraceContext> {
         self.jobs.get(&seq)?.trace.as_deref().cloned()

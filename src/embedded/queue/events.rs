@@ -122,7 +122,8 @@ impl Reader {
                 let (first, events) =
                     row.as_ref().map_or((seq, Vec::new()), |(first, row)| (first.value(), row.value()));
                 for (at, (_, token, payload)) in (first..).zip(&events) {
-                    if seqs.next_if_eq(&at).is_some() {
+                    // A deleted event has no type.
+                    if seqs.next_if_eq(&at).is_some() && !token.is_empty() {
                         page.push_back(stored_event(at, token, payload)?);
                     }
                 }

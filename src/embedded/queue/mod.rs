@@ -2,11 +2,12 @@
 //!
 //! - [`state`]: the queue's memory, which is rebuilt when the file is opened.
 //! - [`deliveries`]: waiting and in-flight jobs. [`window`]: recent message ids, for deduplication.
-//! - [`events`]: events. [`dead_letters`]: dead letters.
+//! - [`events`]: events. `purge`: deletion. [`dead_letters`]: dead letters.
 
 mod dead_letters;
 mod deliveries;
 mod events;
+mod purge;
 mod state;
 mod window;
 

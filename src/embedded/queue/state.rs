@@ -191,7 +191,8 @@ impl Inner {
         for row in read.open_table(EVENT_INDEX)?.iter()? {
             let row = row?;
             let (at, events) = row.1.value();
-            for (seq, session, id) in events {
+            // A deleted event has no session.
+            for (seq, session, id) in events.into_iter().filter(|(_, session, _)| !session.is_empty()) {
                 inner.index_event(session, seq);
                 if let Some(id) = id.filter(|_| at >= events_start) {
                     inner.events.window.insert(id, seq, Timestamp::from_millis(at));
@@ -263,6 +264,11 @@ impl Inner {
         let Some(seqs) = self.index.get(session) else { return Vec::new() };
         let start = seqs.partition_point(|seq| *seq <= after);
         seqs.range(start..).take(max).copied().collect()
+    }
+
+    /// Returns the sequences of all retained events of a session.
+    pub(super) fn all_events(&self, session: &str) -> Vec<u64> {
+        self.index.get(session).map(|seqs| seqs.iter().copied().collect()).unwrap_or_default()
     }
 
     /// True when the queue holds a job or an event of the session.

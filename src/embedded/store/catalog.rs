@@ -40,6 +40,14 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Drops the copies of an agent and its plans.
+    pub(super) fn forget_agent(&self, agent_id: &str) {
+        self.agents.forget(agent_id);
+        lock(&self.plans).retain(|(workflow, _), _| workflow != agent_id);
+    }
+}
+
 fn plan_name(workflow: &str, hash: &str) -> String {
     format!("plan `{workflow}` of {hash}")
 }

@@ -3,6 +3,7 @@
 //! Operations that arrive during a commit share the next one (group commit). So a busy engine needs one sync for
 //! hundreds of operations, and an idle engine does not wait.
 
+use super::copy;
 use super::fault::FileFault;
 use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
@@ -70,8 +71,19 @@ impl EmbeddedFile {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
         }
-        let database = Builder::new().set_cache_size(CACHE_BYTES).create(path);
+        let open = || Builder::new().set_cache_size(CACHE_BYTES).create(path);
+        let unusable = |fault: FileFault| OpenError::Unusable { path: path.to_owned(), source: fault.into() };
+        let database = match open() {
+            Ok(database) => copy::without_deleted(path, database, open).map_err(unusable)?,
+            failed => failed,
+        };
         Self::start(path, database, Clock::system())
+    }
+
+    /// Writes a copy of the committed state to `target`, synced, while the file is in use. Returns the size of the copy.
+    /// Blocks for the time of the copy.
+    pub fn copy_to(&self, target: &Path) -> Result<u64, FileFault> {
+        copy::write(&self.database.begin_read()?, target)
     }
 
     /// Creates a file in memory, for tests.

@@ -8,12 +8,14 @@
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
 //! - [`catalog`]: plans and leaders. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - [`queries`] has the reads.
-//! - [`mod@file`]: the file and its writer. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
+//! - `erasure`: deletion. [`queries`] has the reads.
+//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
 //! - `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod catalog;
+mod copy;
+mod erasure;
 mod fault;
 mod file;
 mod first_failure;
@@ -31,6 +33,7 @@ mod tables;
 mod turns;
 mod versioned_table;
 
+pub use copy::finish;
 pub use file::EmbeddedFile;
 pub use open_error::OpenError;
 

@@ -51,6 +51,18 @@ fn forget_times(tables: &mut Tables<'_>, run: &RunRecord) -> Result<(), FileFaul
     Ok(())
 }
 
+/// Deletes a run, but not its lane.
+pub(super) fn erase(tables: &mut Tables<'_>, run_id: &str) -> Result<(), FileFault> {
+    let run = match tables.runs.remove(run_id)? {
+        Some(found) => decode::<RunRecord>(|| name(run_id), found.value().1).ok(),
+        None => None,
+    };
+    if let Some(run) = run {
+        forget_times(tables, &run)?;
+    }
+    Ok(())
+}
+
 /// Reads one run.
 pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunRecord>, FileFault> {
     match read.open_table(RUNS)?.get(run_id)? {
@@ -89,13 +101,7 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, 
         old.push((key.value().0, key.value().1.to_owned()));
     }
     for (at, id) in &old {
-        let run = match tables.runs.remove(id.as_str())? {
-            Some(found) => decode::<RunRecord>(|| name(id), found.value().1).ok(),
-            None => None,
-        };
-        if let Some(run) = run {
-            forget_times(tables, &run)?;
-        }
+        erase(tables, id)?;
         tables.run_ends.remove((*at, id.as_str()))?;
         sessions::forget_lane(tables, id)?;
     }

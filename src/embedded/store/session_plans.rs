@@ -2,6 +2,7 @@
 //! table of its own.
 
 use super::EmbeddedFile;
+use super::erasure::erase_pairs;
 use super::fault::FileFault;
 use super::tables::{PLAN_STATES, SESSION_PLANS, Tables, decode, encode};
 use super::versioned_table::VersionedTable;
@@ -146,20 +147,41 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, 
         }
     }
     for (id, owner_session) in &old {
-        tables.plan_states.remove(id.as_str())?;
-        tables.session_plans.remove((owner_session.as_str(), id.as_str()))?;
-        tables.workflows.remove(id.as_str())?;
-        let mut hashes = Vec::new();
-        for row in tables.workflow_versions.range((id.as_str(), "")..)? {
-            let (key, _) = row?;
-            match key.value() {
-                (found, hash) if found == id => hashes.push(hash.to_owned()),
-                _ => break,
-            }
-        }
-        for hash in hashes {
-            tables.workflow_versions.remove((id.as_str(), hash.as_str()))?;
-        }
+        erase(tables, id, owner_session)?;
     }
     Ok(old.len() == PRUNE_BATCH)
+}
+
+/// Deletes all plans of a session with their versions. Returns their number.
+pub(super) fn erase_of(tables: &mut Tables<'_>, session_id: &str) -> Result<u64, FileFault> {
+    let mut owned = Vec::new();
+    // Plans that are no longer among the session's last ones have only their states.
+    for row in tables.plan_states.iter()? {
+        let (id, state) = row?;
+        let state = decode::<PlanState>(|| name(id.value()), state.value()).ok();
+        if state.is_some_and(|state| state.owner_session == session_id) {
+            owned.push(id.value().to_owned());
+        }
+    }
+    for id in &owned {
+        erase(tables, id, session_id)?;
+    }
+    Ok(owned.len() as u64)
+}
+
+/// Deletes the state of a plan, if the workflow is one.
+pub(super) fn erase_state(tables: &mut Tables<'_>, id: &str) -> Result<(), FileFault> {
+    if let Some(state) = state(tables, id)? {
+        tables.session_plans.remove((state.owner_session.as_str(), id))?;
+    }
+    tables.plan_states.remove(id)?;
+    Ok(())
+}
+
+fn erase(tables: &mut Tables<'_>, id: &str, owner_session: &str) -> Result<(), FileFault> {
+    tables.plan_states.remove(id)?;
+    tables.session_plans.remove((owner_session, id))?;
+    tables.workflows.remove(id)?;
+    erase_pairs(&mut tables.workflow_versions, id)?;
+    Ok(())
 }

@@ -102,6 +102,12 @@ impl Sessions {
         Ok(())
     }
 
+    /// Drops what is remembered of a session that is deleted.
+    pub(super) fn remove(&self, id: &str) {
+        self.open().remove(id);
+        self.committed.invalidate(id);
+    }
+
     /// Writes the open lane of a session that is in the file.
     pub(super) fn put_lane(&self, tables: &mut Tables<'_>, session: Session) -> Result<(), FileFault> {
         lanes::put(tables, &session)?;

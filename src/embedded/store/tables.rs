@@ -8,7 +8,10 @@ use super::fault::FileFault;
 use super::pending_rows::PendingRows;
 use base::clock::Clock;
 use base::error::SharedError;
-use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use redb::{
+    Key, ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableError, Value,
+    WriteTransaction,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -101,6 +104,12 @@ macro_rules! tables {
                 Ok(Self { $($name: transaction.open_table($definition)?,)* clock, pending_rows })
             }
         }
+
+        /// Copies all rows of all tables into another database.
+        pub(crate) fn copy_all(from: &ReadTransaction, to: &WriteTransaction) -> Result<(), FileFault> {
+            $(copy(from, to, $definition)?;)*
+            Ok(())
+        }
     };
 }
 
@@ -132,6 +141,24 @@ tables! {
     events: u64 => Vec<(Text, Text, Bytes)> = EVENTS;
     event_index: u64 => (i64, Vec<IndexedEvent>) = EVENT_INDEX;
     dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
+}
+
+fn copy<K: Key + 'static, V: Value + 'static>(
+    from: &ReadTransaction,
+    to: &WriteTransaction,
+    table: Definition<K, V>,
+) -> Result<(), FileFault> {
+    let mut copied = to.open_table(table)?;
+    let original = match from.open_table(table) {
+        // An earlier version, without this table, wrote the file.
+        Err(TableError::TableDoesNotExist(_)) => return Ok(()),
+        original => original?,
+    };
+    for row in original.iter()? {
+        let (key, value) = row?;
+        copied.insert(key.value(), value.value())?;
+    }
+    Ok(())
 }
 
 /// The version of the layout. It is raised when the key or the value of a table changes.

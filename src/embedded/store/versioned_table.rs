@@ -114,6 +114,12 @@ impl<T: HasVersionTables> VersionedTable<T> {
         Ok(listed)
     }
 
+    /// Drops the copies of a definition that is deleted.
+    pub(super) fn forget(&self, id: &str) {
+        lock(&self.current).remove(id);
+        lock(&self.versions).retain(|(known, _), _| known != id);
+    }
+
     /// Makes a version the current one. Returns false when it already was. Durable on return.
     pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, FileFault> {
         let (table, record) = (Arc::clone(self), Arc::new(record));

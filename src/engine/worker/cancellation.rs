@@ -38,9 +38,15 @@ pub(super) async fn listen(shared: Arc<WorkerState>, stop: CancellationToken) {
     stop.run_until_cancelled(forever).await;
 }
 
-/// Cancels the current turn if this worker drives the lane and the stream has the command.
+/// Cancels the current turn if this worker drives the lane and the stream has the command. Leaves the lane of a session
+/// that is being deleted.
 async fn handle_hint(shared: &WorkerState, hint: &CancelHint) {
-    let CancelHint { session_id, seq } = hint;
+    let CancelHint { session_id, seq, deleted } = hint;
+    if *deleted {
+        shared.lanes.abandon(session_id);
+        shared.store().forget(session_id);
+        return;
+    }
     if *seq == 0 || !shared.lanes.drives(session_id) {
         return;
     }
@@ -68,7 +74,7 @@ pub(super) async fn notify_workers(shared: &WorkerState, job: &Job, seq: u64) {
     if cancellation(job).is_none() {
         return;
     }
-    let hint = CancelHint { session_id: job.session_id.clone(), seq };
+    let hint = CancelHint { session_id: job.session_id.clone(), seq, deleted: false };
     if let Err(error) = shared.queue().hint_cancel(hint).await {
         debug!("could not notify the lease holder of the cancellation; a redelivery will retry: {error}");
     }

@@ -308,6 +308,11 @@ impl Lanes {
         lane.inspect(|lane| lane.lost.cancel()).is_some()
     }
 
+    /// Tells the lane's driver that its session is being deleted.
+    pub(super) fn abandon(&self, session_id: &str) {
+        self.lock().get(session_id).filter(|lane| lane.epoch.is_some()).inspect(|lane| lane.lost.cancel());
+    }
+
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, Message, Publish, Published, Queue, Result,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, Message, Publish, Published, Purge, Queue, Result,
     StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use tokio::sync::mpsc;
@@ -118,6 +118,8 @@ impl Tapped {
         }
     }
 }
+
+impl Purge for Tapped {}
 
 #[async_trait]
 impl Queue for Tapped {

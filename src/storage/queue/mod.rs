@@ -5,8 +5,10 @@
 //! `docs/contract/nats.md`.
 
 pub mod message;
+pub mod purge;
 
 pub use message::Message;
+pub use purge::Purge;
 use types::cause::Cause;
 use types::event::{EventType, OutEvent};
 
@@ -199,13 +201,17 @@ pub struct Storage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerHint;
 
-/// The hint that a `cancel` command waits in a lane. The lease holder reads the command and ends the current turn.
+/// The hint that a `cancel` command waits in a lane, or that the session is being deleted. The lease holder reads the
+/// command and ends the current turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelHint {
     /// The session whose lane holds the command.
     pub session_id: String,
-    /// The command's sequence in the stream.
+    /// The command's sequence in the stream; 0 without a command.
     pub seq: u64,
+    /// True if the session is being deleted: its lease holder has lost the lane, and all processes drop their copies.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }
 
 /// A durable stream of jobs, one of events and one of dead letters.
@@ -220,7 +226,7 @@ pub struct CancelHint {
 /// *Cancel safety.* A caller may drop the future of every call but [`Queue::pull`]. A dropped read has no effect. A
 /// dropped write may still take effect.
 #[async_trait]
-pub trait Queue: Send + Sync + 'static {
+pub trait Queue: Purge + Send + Sync + 'static {
     /// Publishes a job on its session's lane, as part of the current trace. Durable on return.
     ///
     /// For operators' commands, timers and wake-ups: the call may use the lane's reserve, the [`LANE_RESERVE`] places

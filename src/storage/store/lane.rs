@@ -42,10 +42,17 @@ impl From<Timestamp> for TimeBounds {
     }
 }
 
+/// The epoch before the first acquisition of a session. It is a time, so that a session that begins after a deleted one
+/// of the same id has only higher epochs: a former holder of the deleted session cannot write to the new one.
+pub fn first_epoch(now: Timestamp) -> u64 {
+    u64::try_from(now.as_millis()).unwrap_or(0)
+}
+
 /// Creates the session for a request whose session does not exist.
 pub fn new_session(request: &Acquire, now: Timestamp) -> Session {
     let new = &request.new_session;
     Session {
+        epoch: first_epoch(now),
         agent_id: new.agent_id.clone(),
         user_id: new.user_id.clone(),
         channel: new.channel.clone(),
@@ -122,6 +129,18 @@ fn announce(session: &mut Session, request: &Acquire) {
     {
         state.status = Status::Processing;
     }
+}
+
+/// Takes the lane for a deletion, whoever holds it. Returns the rest of the former lease, which the former holder may
+/// still use.
+pub fn seize(session: &mut Session, owner: &str, lease: Duration, time: impl Into<TimeBounds>) -> Duration {
+    let TimeBounds { earliest, latest: now } = time.into();
+    let former = session.lease.take().map_or(Duration::ZERO, |former| earliest.until(former.until));
+    let (owner, token) = (owner.to_owned(), owner.to_owned());
+    session.lease = Some(Lease { owner, until: now.plus(lease), token });
+    session.epoch += 1;
+    session.updated_at = now;
+    former
 }
 
 /// Extends the lease of `epoch` to `lease` after `now`. Returns false when the lease is lost.

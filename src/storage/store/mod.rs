@@ -3,6 +3,7 @@
 //! - [`Store`]: the trait that the backends implement. A call concerns one session or document; the backends group
 //!   concurrent calls into bulk commands.
 //! - [`records`]: the requests and results of these calls.
+//! - [`erasure`]: deletion.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
 //! - [`session_cache`]: the cache of the sessions that this process saw last.
 //! - [`batcher`]: grouping of concurrent calls into bulk commands.
@@ -12,11 +13,13 @@
 pub mod records;
 
 pub mod batcher;
+pub mod erasure;
 pub mod lane;
 pub mod process;
 pub mod session_cache;
 pub mod versioned;
 
+pub use erasure::{ErasedDefinition, ErasedRecords, Erasure, SeizedLane};
 pub use process::ANNOUNCE_INTERVAL;
 pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
@@ -97,7 +100,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// take effect. [`Store::put_agent`], [`Store::put_workflow`], [`Store::renew`] and [`Store::prune`] write several
 /// documents: when dropped they may have written some of them, and the caller can repeat them.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Erasure + Send + Sync + 'static {
     // --- the lane
 
     /// Takes the lease of a session's lane, and begins or resumes a turn. Creates the session if it does not exist.

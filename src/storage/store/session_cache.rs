@@ -72,6 +72,12 @@ impl SessionCache {
         granted.remove(session_id).map(|session| *session)
     }
 
+    /// Drops all copies of a session.
+    pub fn forget(&self, session_id: &str) {
+        self.granted().remove(session_id);
+        self.released.invalidate(session_id);
+    }
+
     /// Returns the creation time of the session that was granted under `epoch`.
     pub fn created_at(&self, session_id: &str, epoch: u64) -> Option<Timestamp> {
         self.granted().get(session_id).filter(|session| session.epoch == epoch).map(|session| session.created_at)

@@ -315,7 +315,7 @@ async fn the_lane_of_an_expired_run_is_deleted_unless_it_has_work() {
     assert!(store.session("ended").await.unwrap().is_none());
     assert!(store.session("working").await.unwrap().is_some(), "a job waits in its lane");
     let again = lane_of_run(&store, "ended").await;
-    assert_eq!(again.session.epoch, 1, "the deleted lane starts from scratch");
+    assert_eq!(again.session.last_seq, 0, "the deleted lane starts from scratch");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`queue`] and
+//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`queue`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -6,6 +6,7 @@ pub mod catalog;
 mod cluster;
 mod dead_letters;
 mod embedded;
+mod erasure;
 pub mod kit;
 mod lanes;
 mod listings;
@@ -104,6 +105,14 @@ macro_rules! store_suite {
             a_session_whose_lane_is_open_is_not_idle
             a_limit_of_zero_lists_nothing
         }
+        $crate::conformance::cases! { $open, erasure:
+            a_seized_lane_is_lost_to_its_holder_for_good
+            a_placeholder_keeps_workers_out
+            what_belongs_to_a_session_is_erased_and_nothing_else
+            sessions_and_runs_of_a_user_are_found
+            a_deleted_agent_is_gone_with_its_versions_and_knowledge
+            a_deleted_workflow_is_gone_with_its_versions
+        }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history
             odd_keys_and_values_survive_in_steps_and_turns
@@ -137,6 +146,10 @@ macro_rules! queue_suite {
             a_session_is_known_by_its_jobs_and_events
             a_hint_of_a_cancellation_reaches_every_listener
             a_timer_hint_reaches_every_listener
+        }
+        $crate::conformance::cases! { $open, erasure:
+            a_purged_lane_delivers_nothing
+            purged_events_are_gone
         }
         $crate::conformance::cases! { $open, dead_letters:
             a_dead_letter_is_taken_and_its_repeat_too

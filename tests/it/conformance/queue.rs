@@ -361,7 +361,7 @@ pub async fn a_session_is_known_by_its_jobs_and_events(queue: Jobs) {
 }
 
 pub async fn a_hint_of_a_cancellation_reaches_every_listener(queue: Jobs) {
-    let hint = CancelHint { session_id: "会话".into(), seq: 7 };
+    let hint = CancelHint { session_id: "会话".into(), seq: 7, deleted: false };
     queue.hint_cancel(hint.clone()).await.unwrap();
     let mut listeners = [queue.cancel_hints().await.unwrap(), queue.cancel_hints().await.unwrap()];
     for listener in &mut listeners {

@@ -27,6 +27,8 @@ pub struct FaultyQueue {
     pub wire: Arc<Wire>,
 }
 
+impl Purge for FaultyQueue {}
+
 #[async_trait]
 impl Queue for FaultyQueue {
     async fn publish(&self, job: Publish) -> queue::Result<Published> {
@@ -134,6 +136,13 @@ impl Queue for FaultyQueue {
 pub struct FaultyStore {
     pub inner: Arc<dyn Store>,
     pub wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl Erasure for FaultyStore {
+    async fn erase_lane(&self, session_id: &str, epoch: u64) -> store::Result<bool> {
+        self.wire.counted("erase_lane", session_id, self.inner.erase_lane(session_id, epoch)).await
+    }
 }
 
 #[async_trait]

@@ -72,6 +72,8 @@ impl MutantStore {
     }
 }
 
+impl Purge for WatchedQueue {}
+
 #[async_trait]
 impl Queue for WatchedQueue {
     async fn publish(&self, job: Publish) -> queue::Result<Published> {
@@ -166,6 +168,13 @@ impl Queue for WatchedQueue {
 
     async fn ping(&self) -> queue::Result<()> {
         self.inner.ping().await
+    }
+}
+
+#[async_trait]
+impl Erasure for MutantStore {
+    async fn erase_lane(&self, session_id: &str, epoch: u64) -> store::Result<bool> {
+        self.inner.erase_lane(session_id, epoch).await
     }
 }
 

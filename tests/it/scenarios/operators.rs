@@ -246,7 +246,7 @@ async fn cancellation_whose_hint_is_no_command_ends_no_turn() {
     model_is_asked(&engine, "慢").await;
     let seq = engine.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap().seq;
     for seq in [0, seq, seq + 1, u64::MAX] {
-        let hint = storage::queue::CancelHint { session_id: "s1".into(), seq };
+        let hint = storage::queue::CancelHint { session_id: "s1".into(), seq, deleted: false };
         engine.queue.hint_cancel(hint).await.unwrap();
     }
     // A valid hint behind the invalid ones is the first that counts, with its own reason.

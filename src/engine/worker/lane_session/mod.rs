@@ -131,7 +131,7 @@ impl<'a> LaneSession<'a> {
         let highest = self.shared.lanes.highest_waiting(&session_id);
         let Some(message) = self.next(highest, first).await? else {
             // The delivered messages are no longer in the stream: they were removed.
-            self.shared.store().release(&session_id, self.session.epoch, false).await?;
+            self.leave_empty().await?;
             remove(self.shared, self.shared.lanes.take_range(&session_id, self.session.last_seq + 1..=highest)).await;
             return Ok(false);
         };
@@ -142,6 +142,17 @@ impl<'a> LaneSession<'a> {
         self.check_lease().await?;
         let HandledMessage { through, change, span } = self.handle(&message).await?;
         self.commit_and_publish(&message, through, change).instrument(span).await
+    }
+
+    /// Releases a lane without messages. If this worker has just created the session for a message that was deleted
+    /// meanwhile, it deletes the session again.
+    async fn leave_empty(&self) -> Result<(), Stop> {
+        let (store, session) = (self.shared.store(), &self.session);
+        let unused = session.last_seq == 0 && session.recent_jobs.is_empty() && session.history.is_empty();
+        if !(unused && !self.resumed && store.erase_lane(&session.session_id, session.epoch).await?) {
+            store.release(&session.session_id, session.epoch, false).await?;
+        }
+        Ok(())
     }
 
     fn position(&self) -> LanePosition {

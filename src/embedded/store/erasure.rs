@@ -1,0 +1,226 @@
+//! Deletion of sessions, runs, agents and workflows.
+
+use super::fault::FileFault;
+use super::history::FIRST_ENTRY;
+use super::sessions::Sessions;
+use super::tables::{Tables, decode, encode};
+use super::{EmbeddedStore, runs};
+use async_trait::async_trait;
+use redb::ReadableTable;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, SeizedLane};
+use storage::store::{Result, lane};
+use types::run::RunRecord;
+use types::session::Session;
+
+/// The name in the table `meta` of the time of the last deletion. The free pages of the file may still hold what was
+/// deleted, so the next start writes the file anew.
+pub(super) const ERASED: &str = "erased";
+
+#[async_trait]
+impl Erasure for EmbeddedStore {
+    async fn seize(&self, session_id: &str, owner: &str, lease: Duration) -> Result<SeizedLane> {
+        let (sessions, id, owner) = (Arc::clone(&self.sessions), session_id.to_owned(), owner.to_owned());
+        let seized = self.file.write(move |tables| sessions.seize(tables, &id, &owner, lease)).await?;
+        self.cache.forget(session_id);
+        Ok(seized)
+    }
+
+    async fn erase_records(&self, session_id: &str) -> Result<ErasedRecords> {
+        let id = session_id.to_owned();
+        Ok(self.file.write(move |tables| erase_records(tables, &id)).await?)
+    }
+
+    async fn erase_lane(&self, session_id: &str, epoch: u64) -> Result<bool> {
+        let (sessions, id) = (Arc::clone(&self.sessions), session_id.to_owned());
+        let erased = self.file.write(move |tables| sessions.erase(tables, &id, epoch)).await?;
+        self.cache.forget(session_id);
+        Ok(erased)
+    }
+
+    async fn lanes_of_user(&self, user_id: &str, limit: usize) -> Result<Vec<String>> {
+        let user_id = user_id.to_owned();
+        // By the writer, which sees the sessions with an open lane, too. A deletion is rare.
+        Ok(self.file.write(move |tables| lanes_of_user(tables, &user_id, limit)).await?)
+    }
+
+    async fn erase_agent(&self, agent_id: &str) -> Result<ErasedDefinition> {
+        let id = agent_id.to_owned();
+        let erased = self.file.write(move |tables| erase_agent(tables, &id)).await?;
+        self.catalog.forget_agent(agent_id);
+        Ok(erased)
+    }
+
+    async fn erase_workflow(&self, workflow_id: &str) -> Result<ErasedDefinition> {
+        let id = workflow_id.to_owned();
+        let erased = self.file.write(move |tables| erase_workflow(tables, &id)).await?;
+        self.catalog.workflows.forget(workflow_id);
+        Ok(erased)
+    }
+
+    fn forget(&self, session_id: &str) {
+        self.cache.forget(session_id);
+    }
+}
+
+impl Sessions {
+    fn seize(
+        &self,
+        tables: &mut Tables<'_>,
+        id: &str,
+        owner: &str,
+        lease: Duration,
+    ) -> std::result::Result<SeizedLane, FileFault> {
+        let (now, existed) = (tables.clock.now(), tables.sessions.get(id)?.is_some());
+        let known = match self.get(tables, id) {
+            // A session that cannot be decoded can be deleted, too.
+            Err(FileFault::Damaged { .. }) => None,
+            known => known?,
+        };
+        let new = known.is_none();
+        let first = || Session { epoch: lane::first_epoch(now), ..Session::new(id, now) };
+        let mut session = known.unwrap_or_else(first);
+        let busy_for = lane::seize(&mut session, owner, lease, now);
+        let (epoch, last_seq, timers) = (session.epoch, session.last_seq, session.timers.len() as u64);
+        if new {
+            let bytes = encode("the session", &session)?;
+            self.put(tables, session, FIRST_ENTRY, &bytes)?;
+        } else {
+            self.put_lane(tables, session)?;
+        }
+        Ok(SeizedLane { epoch, busy_for, last_seq, timers, existed })
+    }
+
+    fn erase(&self, tables: &mut Tables<'_>, id: &str, epoch: u64) -> std::result::Result<bool, FileFault> {
+        let held = |session: &Session| session.epoch == epoch && session.lease.is_some();
+        if !self.get(tables, id)?.is_some_and(|session| held(&session)) {
+            return Ok(false);
+        }
+        tables.sessions.remove(id)?;
+        tables.lanes.remove(id)?;
+        tables.history.retain_in((id, 0)..=(id, u64::MAX), |_, _| false)?;
+        // All of its rows, whatever the session's document says.
+        tables.timers.retain(|(_, session, _), ()| session != id)?;
+        self.remove(id);
+        let now = tables.clock.now().as_millis().unsigned_abs();
+        tables.pending_rows.counter(ERASED, now);
+        Ok(true)
+    }
+}
+
+fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedRecords, FileFault> {
+    let mut erased = ErasedRecords::default();
+    let mut turns = Vec::new();
+    for row in tables.turns.range((id, "")..)? {
+        let (key, turn) = row?;
+        let (session, turn_id) = key.value();
+        if session != id {
+            break;
+        }
+        erased.steps += turn.value().2.len() as u64;
+        turns.push(turn_id.to_owned());
+    }
+    for turn in &turns {
+        tables.turns.remove((id, turn.as_str()))?;
+    }
+    erased.turns = turns.len() as u64;
+    let mut steps = Vec::new();
+    for row in tables.steps.range((id, "", "")..)? {
+        let (key, _) = row?;
+        let (session, turn, step) = key.value();
+        if session != id {
+            break;
+        }
+        steps.push((turn.to_owned(), step.to_owned()));
+    }
+    for (turn, step) in &steps {
+        tables.steps.remove((id, turn.as_str(), step.as_str()))?;
+    }
+    erased.steps += steps.len() as u64;
+    erased.runs = erase_runs(tables, id)?;
+    erased.plans = super::session_plans::erase_of(tables, id)?;
+    Ok(erased)
+}
+
+fn erase_runs(tables: &mut Tables<'_>, id: &str) -> std::result::Result<u64, FileFault> {
+    let of = |run: &RunRecord| run.origin_session.as_deref() == Some(id) || run.lane == id;
+    let mut found = Vec::new();
+    for row in tables.runs.iter()? {
+        let (run_id, run) = row?;
+        // A run that cannot be decoded is found by its own id.
+        let run = decode::<RunRecord>(String::new, run.value().1).ok();
+        if run_id.value() == id || run.as_ref().is_some_and(of) {
+            found.push(run_id.value().to_owned());
+        }
+    }
+    for run_id in &found {
+        runs::erase(tables, run_id)?;
+    }
+    Ok(found.len() as u64)
+}
+
+fn lanes_of_user(tables: &mut Tables<'_>, user_id: &str, limit: usize) -> std::result::Result<Vec<String>, FileFault> {
+    #[derive(serde::Deserialize)]
+    struct OfUser {
+        #[serde(default)]
+        user_id: Option<String>,
+    }
+    let is_of = |bytes: &[u8]| {
+        decode::<OfUser>(String::new, bytes).is_ok_and(|found| found.user_id.as_deref() == Some(user_id))
+    };
+    let mut found = std::collections::BTreeSet::new();
+    for row in tables.sessions.iter()? {
+        let (id, session) = row?;
+        if found.len() < limit && is_of(session.value().3) {
+            found.insert(id.value().to_owned());
+        }
+    }
+    for row in tables.runs.iter()? {
+        let (id, run) = row?;
+        if found.len() < limit && is_of(run.value().1) {
+            found.insert(id.value().to_owned());
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
+    let mut erased = ErasedDefinition { existed: tables.agents.remove(id)?.is_some(), ..ErasedDefinition::default() };
+    erased.versions = erase_pairs(&mut tables.agent_versions, id)?;
+    erased.plans = erase_pairs(&mut tables.plans, id)?;
+    erased.sources = erase_pairs(&mut tables.knowledge, id)?;
+    erase_pairs(&mut tables.passages, id)?;
+    tables.agent_days.retain(|(_, agent), _| agent != id)?;
+    let now = tables.clock.now().as_millis().unsigned_abs();
+    tables.pending_rows.counter(ERASED, now);
+    Ok(erased)
+}
+
+fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
+    let existed = tables.workflows.remove(id)?.is_some();
+    super::session_plans::erase_state(tables, id)?;
+    let versions = erase_pairs(&mut tables.workflow_versions, id)?;
+    let now = tables.clock.now().as_millis().unsigned_abs();
+    tables.pending_rows.counter(ERASED, now);
+    Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
+}
+
+/// Deletes all rows whose keys begin with `id`. Returns their number.
+pub(super) fn erase_pairs(
+    table: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
+    id: &str,
+) -> std::result::Result<u64, FileFault> {
+    let mut found = Vec::new();
+    for row in table.range((id, "")..)? {
+        let (key, _) = row?;
+        match key.value() {
+            (of, other) if of == id => found.push(other.to_owned()),
+            _ => break,
+        }
+    }
+    for other in &found {
+        table.remove((id, other.as_str()))?;
+    }
+    Ok(found.len() as u64)
+}
