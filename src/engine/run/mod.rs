@@ -209,7 +209,10 @@ impl<'a> RunTurn<'a> {
         let steps = services.store.steps(self.run_id(), self.journal_turn()).await?;
         let (record, event) = match RecordedEnd::from_steps(&steps, "") {
             // The run has ended, and its session may know it already.
-            Some(end) => end.into_record(record, services.clock.now()),
+            Some(end) => {
+                Box::pin(plan_state::store_recorded_revision(services, &record, end.revised.as_ref())).await?;
+                end.into_record(record, services.clock.now())
+            }
             None => {
                 let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
                 let (status, event) = (status_for(&reason), failed_event(self.run_id(), &reason.to_string()));

@@ -325,9 +325,11 @@ async fn end_run(
     }
     let now = services.clock.now();
     let (run, event) = match end {
-        Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, &output, usage, now), event),
-        Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage, now), event),
-        _ => {
+        Some(end) => {
+            Box::pin(plan_state::store_recorded_revision(services, &run, end.revised.as_ref())).await?;
+            end.into_record(run, now)
+        }
+        None => {
             let event = failed_event(&run.run_id, &reason.to_string());
             let own = super::step_reuse::steps_of_run(steps.to_vec(), &run.prefix);
             let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };

@@ -2,9 +2,12 @@
 
 mod background;
 mod crashes;
+mod given_up;
+mod killed;
 mod large;
 mod plans;
 mod recoveries;
+mod sales_plan;
 mod tasks;
 
 use crate::scenarios::{acts, on_both_backends, sales_with};
