@@ -22,8 +22,8 @@ pub struct AuditEntry {
     pub action: String,
     /// The session, run, agent, … that the action concerns, such as `session/s1`; empty if there is none.
     pub target: String,
-    /// `status`: the HTTP status of the response, absent if the gateway stopped before it. `request_id`. `spoken_by`:
-    /// the name in the request's `by`. Never a text of a user or an operator.
+    /// `status`: the HTTP status of the response, absent if the gateway stopped before it. `request_id`. Never a text of
+    /// a user or an operator.
     pub detail: Map<String, Value>,
 }
 

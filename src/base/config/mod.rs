@@ -224,6 +224,15 @@ impl Gateway {
     pub fn needs_token(&self) -> bool {
         !self.tokens.is_empty() || !self.access.is_empty()
     }
+
+    /// The token with which a command of this machine calls the gateway: one that may do the most.
+    pub fn own_token(&self, env: &Environment) -> Option<String> {
+        let named = || {
+            let best = self.access.iter().max_by_key(|entry| entry.role)?;
+            best.tokens(env).ok()?.into_iter().next()
+        };
+        self.tokens.first().cloned().or_else(named)
+    }
 }
 
 /// The secrets that agent files may use.
