@@ -131,6 +131,10 @@ pub(super) const MESSAGE: Codes = codes! {
     BAD_REQUEST "missing_agent" "agent_id is missing, and session `s9` is unknown"
         "give `agent_id` with a session's first message";
 };
+pub(super) const AGENT_RATE: Codes = codes! {
+    TOO_MANY_REQUESTS "too_many_requests" "agent `sales` has got 600 messages in a minute"
+        "send it later; the setting is `gateway.agent_messages_per_minute`";
+};
 pub(super) const TEXT: Codes = codes! {
     BAD_REQUEST "empty_message" "text is empty and there are no attachments" "give `text` or `attachments`";
 };

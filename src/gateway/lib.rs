@@ -2,7 +2,7 @@
 //!
 //! A request passes these files:
 //!
-//! 1. `serve` accepts the connection within the `limits`.
+//! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
 //! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`).
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
@@ -18,6 +18,7 @@
 //! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
 mod access;
+mod addresses;
 mod agents;
 mod audit;
 mod auth;
@@ -72,8 +73,10 @@ use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
+use health::Readiness;
 use limits::StreamSlots;
 use openapi::{Access, Document};
+use quota::AgentRates;
 use sandbox::Sandbox;
 use std::sync::Arc;
 use storage::queue::Queue;
@@ -108,6 +111,9 @@ pub struct GatewayState {
     connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
+    agent_rates: Arc<AgentRates>,
+    /// What the last examination for `/readyz` found.
+    readiness: Readiness,
     stop: CancellationToken,
     /// Whether sessions are shown with their lease and open turn, and lanes of runs are shown as sessions.
     internals: bool,
@@ -119,6 +125,7 @@ impl GatewayState {
         let known = Arc::new(KnownNames::new(&settings, Flows::builtin().ids()));
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
+        let agent_rates = Arc::new(AgentRates::new(settings.gateway.agent_messages_per_minute));
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
@@ -139,6 +146,8 @@ impl GatewayState {
             connectors,
             limits,
             streams,
+            agent_rates,
+            readiness: Readiness::default(),
             stop,
             internals: false,
         }

@@ -45,6 +45,9 @@ pub(super) async fn post_message(
     if !caller.scope().is_everything() {
         address(&state, &caller, &mut message).await?;
     }
+    if state.agent_rates.is_limited() {
+        state.agent_rates.count(&agent_of(&state, &message).await?)?;
+    }
     let accepted = messages::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
@@ -70,4 +73,14 @@ async fn address(state: &GatewayState, caller: &Caller, message: &mut NewMessage
         return Ok(());
     }
     Err(CommandError::unknown_session(&message.session_id).into())
+}
+
+/// The agent that a message is for; empty if the session is unknown.
+async fn agent_of(state: &GatewayState, message: &NewMessage) -> Result<String, Reject> {
+    if let Some(agent_id) = &message.agent_id {
+        return Ok(agent_id.clone());
+    }
+    ids::check("session_id", &message.session_id)?;
+    let known = address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?;
+    Ok(known.unwrap_or_default().agent_id)
 }

@@ -1,13 +1,53 @@
-//! How often one caller may send requests, so that no caller takes the gateway from the others.
+//! How often one caller may send requests, and how often one agent gets messages, so that none takes the gateway from the
+//! others.
 
 use super::Reject;
 use axum::http::StatusCode;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The most agents whose messages are counted. When there are more, those whose minute is over are forgotten.
+const MAX_AGENTS: usize = 10_000;
+
+/// The messages to each agent.
+#[derive(Debug)]
+pub(super) struct AgentRates {
+    /// 0 is no limit.
+    per_minute: u32,
+    by_agent: Mutex<HashMap<String, Rate>>,
+}
+
+impl AgentRates {
+    pub(super) fn new(per_minute: u32) -> Self {
+        Self { per_minute, by_agent: Mutex::default() }
+    }
+
+    pub(super) fn is_limited(&self) -> bool {
+        self.per_minute > 0
+    }
+
+    /// Counts one message to an agent; 429 above the limit.
+    pub(super) fn count(&self, agent_id: &str) -> Result<(), Reject> {
+        if !self.is_limited() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut by_agent = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_agent.len() >= MAX_AGENTS && !by_agent.contains_key(agent_id) {
+            by_agent.retain(|_, rate| !rate.is_full(now));
+        }
+        let rate = by_agent.entry(agent_id.to_owned()).or_insert_with(|| Rate::new(self.per_minute));
+        rate.take(now).map_err(|wait| {
+            let message = format!("agent `{agent_id}` has got {} messages in a minute", self.per_minute);
+            too_many(message, "send it later; the setting is `gateway.agent_messages_per_minute`", seconds(wait))
+        })
+    }
+}
 
 /// The limits of one caller, and what is left of them.
 #[derive(Debug)]
@@ -27,6 +67,14 @@ struct Rate {
 }
 
 impl Rate {
+    fn new(per_minute: u32) -> Self {
+        Self { per_minute, full_at: Mutex::new(Instant::now()) }
+    }
+
+    fn is_full(&self, now: Instant) -> bool {
+        *self.full_at.lock().unwrap_or_else(PoisonError::into_inner) <= now
+    }
+
     /// Takes one request; otherwise the time until there is one.
     fn take(&self, now: Instant) -> Result<(), Duration> {
         let each = MINUTE / self.per_minute;
@@ -48,7 +96,7 @@ impl Quota {
 
     /// The limits of the caller `name`; 0 is no limit.
     pub(super) fn new(name: &str, per_minute: u32, max_in_flight: u32) -> Self {
-        let rate = (per_minute > 0).then(|| Rate { per_minute, full_at: Mutex::new(Instant::now()) });
+        let rate = (per_minute > 0).then(|| Rate::new(per_minute));
         let permits = usize::try_from(max_in_flight).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let in_flight = (max_in_flight > 0).then(|| Arc::new(Semaphore::new(permits)));
         Self { name: name.to_owned(), rate, in_flight, max_in_flight }
@@ -67,11 +115,15 @@ impl Quota {
             && let Err(wait) = rate.take(Instant::now())
         {
             let message = format!("the token `{}` has sent {} requests in a minute", self.name, rate.per_minute);
-            let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
-            return Err(too_many(message, "send fewer requests; the setting is `requests_per_minute`", seconds));
+            return Err(too_many(message, "send fewer requests; the setting is `requests_per_minute`", seconds(wait)));
         }
         Ok(permit)
     }
+}
+
+/// The value of `Retry-After`.
+fn seconds(wait: Duration) -> u32 {
+    u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1)
 }
 
 fn too_many(message: String, hint: &str, seconds: u32) -> Reject {
@@ -93,6 +145,17 @@ mod tests {
         assert_eq!((refused.status.as_u16(), refused.retry_after), (429, Some(1)));
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(quota.enter().is_ok() && quota.enter().is_ok() && quota.enter().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_agent_has_messages_of_its_own() {
+        let rates = AgentRates::new(2);
+        assert!(rates.count("loud").is_ok() && rates.count("loud").is_ok());
+        assert_eq!(rates.count("loud").unwrap_err().status.as_u16(), 429);
+        assert!(rates.count("客服").is_ok());
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert!(rates.count("loud").is_ok());
+        assert!(AgentRates::new(0).count("loud").is_ok());
     }
 
     #[tokio::test]

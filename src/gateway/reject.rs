@@ -114,6 +114,8 @@ impl IntoResponse for Reject {
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            // Who has no token keeps no connection.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

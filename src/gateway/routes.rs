@@ -30,7 +30,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(
             messages::POST_MESSAGE,
             messages::post_message,
-            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, STORE, QUEUE, PUBLISH],
+            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, AGENT_RATE, STORE, QUEUE, PUBLISH],
         )
         .add(sessions::LIST, sessions::list, &[ID, STORE])
         .add(sessions::SHOW, sessions::show, &[ID, SESSION, STORE])

@@ -161,6 +161,8 @@ pub struct Mongodb {
 pub struct Worker {
     /// The most turns of one model in flight in one process; 256 unless given. One eighth more is kept for other models.
     pub concurrency: usize,
+    /// The most turns of one agent in flight in one process; 0, which is no limit, unless given.
+    pub agent_concurrency: usize,
     /// How long a lease and an unacknowledged message last without renewal; 6 s unless given.
     pub ack_wait: Text,
     /// Attempts without a commit after which a job becomes a dead letter; 5 unless given.
@@ -213,6 +215,8 @@ pub struct Gateway {
     pub max_connections: usize,
     /// The most open connections of one address; 0, which is no limit, unless given. Further ones are closed.
     pub max_connections_per_address: usize,
+    /// The most messages to one agent in a minute at one gateway; 0, which is no limit, unless given.
+    pub agent_messages_per_minute: u32,
     /// The most open event streams; 8,000 unless given. Further ones are refused.
     pub max_streams: usize,
     /// Origins of web pages that may call the gateway from a browser; `*` for all. None unless given.
@@ -421,6 +425,7 @@ impl Default for Settings {
             prompts_dir: "prompts".into(),
             worker: Worker {
                 concurrency: 256,
+                agent_concurrency: 0,
                 ack_wait: Text(Duration::from_secs(6)),
                 max_attempts: 5,
                 drain_timeout: Text(Duration::from_secs(30)),
@@ -434,6 +439,7 @@ impl Default for Settings {
                 access: Vec::new(),
                 max_connections: 10_000,
                 max_connections_per_address: 0,
+                agent_messages_per_minute: 0,
                 max_streams: 8_000,
                 cors: Vec::new(),
             },
