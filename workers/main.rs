@@ -9,6 +9,7 @@
 #![allow(unreachable_pub)]
 
 mod agents;
+mod audit;
 mod bench;
 mod chaos;
 mod chat;
@@ -137,6 +138,9 @@ enum Command {
     /// List, show, cancel, release and close conversations
     #[command(subcommand)]
     Sessions(sessions::Sessions),
+    /// List who has changed something: the audit trail
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(audit::Audit),
     /// List and cancel pending timers
     #[command(subcommand)]
     Timers(timers::Timers),
@@ -269,6 +273,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Audit(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,

@@ -1,5 +1,6 @@
 //! Checks that involve several settings, and checks of the meaning of single values.
 
+use super::access;
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
 use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Settings};
@@ -31,6 +32,7 @@ pub(super) fn check(
         check.connector(name, connector, env, client_only);
     }
     check.telemetry(settings);
+    check.problems.extend(access::problems(&settings.gateway.access, (!client_only).then_some(env)));
     if !client_only {
         check.listeners(settings);
     }
@@ -238,7 +240,16 @@ impl SettingsChecker<'_> {
         }
         let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
         for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
-            if !address.ip().is_loopback() && gateway.tokens.is_empty() {
+            if address.ip().is_loopback() {
+                continue;
+            }
+            if let Some(token) = gateway.tokens.iter().find(|token| access::is_well_known(token)) {
+                let found = format!(
+                    "holds `{token}`, which everybody knows from example files, while others can reach `{address}`"
+                );
+                self.report("gateway.tokens", found, "write a random token of at least 16 characters");
+            }
+            if !gateway.needs_token() {
                 let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");
                 let remedy = format!(
                     "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
@@ -247,7 +258,7 @@ impl SettingsChecker<'_> {
                 self.report(key, found, remedy);
             }
         }
-        self.origins_of_pages(&gateway.cors, gateway.tokens.is_empty());
+        self.origins_of_pages(&gateway.cors, !gateway.needs_token());
         if gateway.max_streams >= gateway.max_connections {
             let found = format!("found {}, which leaves no connection for other requests", gateway.max_streams);
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);

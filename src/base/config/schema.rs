@@ -33,6 +33,8 @@ pub enum Kind {
     Listener,
     /// A table with any fields.
     Table,
+    /// A list of tables, with the names of the fields that are paths.
+    Tables(&'static [&'static str]),
     /// `true` or `false`.
     Truth,
 }
@@ -81,6 +83,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("prompts_dir", Kind::Path),
     key("worker.concurrency", Kind::Whole(1, 1_000_000)),
     key("worker.ack_wait", Kind::Duration(100)),
+    key("worker.agent_concurrency", Kind::Whole(0, 1_000_000)),
     key("worker.max_attempts", Kind::Whole(1, u32::MAX as u64)),
     key("worker.drain_timeout", Kind::Duration(0)),
     key("lane.max_depth", Kind::Whole(1, 1 << 40)),
@@ -90,7 +93,10 @@ pub(crate) const KEYS: &[Key] = &[
     key("gateway.listen", Kind::Address),
     key("gateway.grpc_listen", Kind::Listener),
     secret("gateway.tokens", Kind::List),
+    key("gateway.access", Kind::Tables(&["token_file"])),
     key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
+    key("gateway.max_connections_per_address", Kind::Whole(0, 1_000_000)),
+    key("gateway.agent_messages_per_minute", Kind::Whole(0, u32::MAX as u64)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
     key("gateway.cors", Kind::List),
     key("secrets.allow", Kind::List),
@@ -136,6 +142,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
+    key("retention.audit", Kind::Duration(1)),
     key("metrics.listen", Kind::Listener),
     secret("telemetry.otlp_endpoint", Kind::Text),
     key("telemetry.service_name", Kind::Text),
@@ -222,6 +229,9 @@ impl Kind {
             Self::Table => {
                 "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
             }
+            Self::Tables(_) => {
+                "tables such as `[[gateway.access]]` (in an environment variable or a flag a JSON list)".into()
+            }
             Self::Truth => "`true` or `false`".into(),
         }
     }
@@ -252,6 +262,7 @@ impl Kind {
             Self::Listener if text == Some("") => Some(Value::Null),
             Self::Listener => Self::Address.read(raw, is_plain),
             Self::Table => table(raw, is_plain).map(Value::from),
+            Self::Tables(_) => tables(raw, is_plain),
             Self::Truth => match raw {
                 Raw::Bool(_, truth) => Some((*truth).into()),
                 _ => text.filter(|_| plain)?.parse::<bool>().ok().map(Value::from),
@@ -309,6 +320,15 @@ fn table(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Map<String, Value
         }
     }
     Some(fields)
+}
+
+/// Parses a list of tables. A flag or an environment variable has it as JSON.
+fn tables(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
+    let read = match raw.as_str().filter(|_| is_plain(raw)) {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => serde_json::to_value(raw).ok()?,
+    };
+    read.as_array()?.iter().all(Value::is_object).then_some(read)
 }
 
 fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {

@@ -47,7 +47,7 @@ impl SecretValues {
     }
 
     /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, the connectors' URLs,
-    /// password and token of NATS. The gateway's tokens and the credentials in addresses are added for masking only.
+    /// password and token of NATS. The tokens of the gateway and the credentials in addresses are added for masking only.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
             names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
@@ -62,7 +62,8 @@ impl SecretValues {
         let urls = settings.connectors.values().filter_map(|connector| keys.get(&connector.url_env));
         let addresses = addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(urls);
         let addresses = addresses.chain(&settings.telemetry.otlp_endpoint);
-        let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
+        let named = settings.gateway.access.iter().filter_map(|entry| entry.tokens(env).ok()).flatten();
+        let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned().chain(named);
         let login = NatsAccess::from_settings(&settings.nats, env).ok().and_then(|access| access.login.secret());
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));
         Self { allowed, values, keys, masker }

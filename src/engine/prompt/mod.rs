@@ -247,19 +247,24 @@ fn broken(file: String, error: Error) -> PromptError {
 /// backslash before each `/` that follows a `<`, possibly after white space.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let text = defused(text);
-    // Fast path, because a prompt contains whole conversations.
-    if memchr::memchr(b'<', text.as_bytes()).is_none() {
+    // A prompt contains whole conversations, and a coordinator's has its rules with many a `<`. So only what stands between
+    // is copied, and a text without a closing tag is not.
+    let slash = |at: usize| {
+        let rest = text[at + 1..].trim_start();
+        rest.starts_with('/').then(|| text.len() - rest.len())
+    };
+    let mut slashes = memchr::memchr_iter(b'<', text.as_bytes()).filter_map(slash).peekable();
+    if slashes.peek().is_none() {
+        drop(slashes);
         return text;
     }
-    let mut safe = String::with_capacity(text.len());
-    let mut opened = false;
-    for c in text.chars() {
-        if c == '/' && opened {
-            safe.push('\\');
-        }
-        opened = c == '<' || opened && c.is_whitespace();
-        safe.push(c);
+    let (mut safe, mut done) = (String::with_capacity(text.len() + 8), 0);
+    for at in slashes {
+        safe.push_str(&text[done..at]);
+        safe.push('\\');
+        done = at;
     }
+    safe.push_str(&text[done..]);
     Cow::Owned(safe)
 }
 

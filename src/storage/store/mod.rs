@@ -34,6 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::audit::{AuditEntry, AuditQuery};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -317,6 +318,13 @@ pub trait Store: Send + Sync + 'static {
     async fn processes(&self) -> Result<Vec<Process>> {
         Ok(Vec::new())
     }
+
+    /// Stores an entry of the audit trail, and replaces one with the same id. Durable on return. The entry is kept for
+    /// `retention.audit`.
+    async fn put_audit(&self, entry: AuditEntry) -> Result<()>;
+
+    /// Returns entries of the audit trail in the order of their ids: the first after `query.after`, or the last ones.
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
 
     /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.
     async fn ping(&self) -> Result<()>;

@@ -56,13 +56,32 @@ pub struct Entry {
     pub metadata: Map<String, Value>,
 }
 
+/// Counts what is written.
+struct ByteCount(usize);
+
+impl std::io::Write for ByteCount {
+    fn write(&mut self, written: &[u8]) -> std::io::Result<usize> {
+        self.0 += written.len();
+        Ok(written.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Entry {
     fn bytes(&self) -> usize {
         self.text.len() + self.turn_id.len() + self.metadata_bytes()
     }
 
     fn metadata_bytes(&self) -> usize {
-        self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum()
+        let written = |value| {
+            let mut bytes = ByteCount(0);
+            // Counting bytes cannot fail.
+            serde_json::to_writer(&mut bytes, value).map_or(0, |()| bytes.0)
+        };
+        self.metadata.iter().map(|(key, value)| key.len() + written(value)).sum()
     }
 
     /// The entry within the limits: a text above [`MAX_TEXT`] is cut, with a note; metadata above it is dropped.

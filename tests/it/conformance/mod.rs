@@ -103,6 +103,7 @@ macro_rules! store_suite {
             processes_are_listed_by_start_then_id_until_they_depart
             a_session_whose_lane_is_open_is_not_idle
             a_limit_of_zero_lists_nothing
+            the_audit_trail_is_read_from_its_end_and_on_from_an_entry
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

@@ -20,6 +20,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
+    ("get", "/api/v1/audit"),
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),

@@ -96,6 +96,8 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         ),
         asked(get.clone(), "/api/v1/timers", "/api/v1/timers", None, 200),
         asked(get.clone(), "/api/v1/timers", "/api/v1/timers?session_id=nobody", None, 404),
+        asked(get.clone(), "/api/v1/audit", "/api/v1/audit?limit=5", None, 200),
+        asked(get.clone(), "/api/v1/audit", "/api/v1/audit?after=%24x", None, 400),
         asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
         asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
         asked(post, "/api/v1/dead/{which}/replay", "/api/v1/dead/7/replay", None, 404),

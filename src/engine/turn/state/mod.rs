@@ -21,7 +21,7 @@ use std::task::Poll;
 use storage::store::records::Record;
 use tracing::{debug, error};
 use types::event::{EventType, OutEvent, StatusEvent, StepEvent};
-use types::job::{Job, UserMessage};
+use types::job::{DEFAULT_CHANNEL, Job, UserMessage};
 use types::session::{Entry, Session, Status, Task};
 use types::timestamp::Timestamp;
 use types::turn::StatusAt;
@@ -147,7 +147,7 @@ impl<'a> Turn<'a> {
             }
         }
         if self.session.channel.is_empty() {
-            "default".clone_into(&mut self.session.channel);
+            DEFAULT_CHANNEL.clone_into(&mut self.session.channel);
         }
     }
 
