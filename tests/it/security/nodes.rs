@@ -27,7 +27,7 @@ impl Ground {
     async fn start(change: impl FnOnce(&mut Settings)) -> Self {
         let env: Environment = [("KEY", "s3cret-of-tests")].into_iter().collect();
         let engine = Engine::in_memory().environment(env).agent(PLANNER).configure(|settings| {
-            settings.secrets.allow = vec!["KEY".into()];
+            settings.secrets.allow = vec!["KEY@127.0.0.1,localhost".into()];
             settings.http.allow_private = vec!["*".into()];
             change(settings);
         });
@@ -117,11 +117,12 @@ async fn a_secret_goes_to_its_hosts_only_and_its_echo_is_masked() {
 
     let elsewhere = api.url("/").replace("127.0.0.1", "localhost");
     let run = ground.run(&[with_key(elsewhere.clone())], Some("planner"), "").await;
-    assert!(cause(&run).starts_with("UNRESOLVED_REFERENCE: `${KEY}`"), "{run:?}");
+    assert!(cause(&run).starts_with("REFUSED: the secret `${KEY}` may not be sent to `localhost`"), "{run:?}");
+    assert!(cause(&run).contains("it is only for `127.0.0.1`"), "the agent file binds it: {run:?}");
     let in_url = ground.run(&[get(&api.url("/?k=${KEY}"))], None, "").await;
     assert!(cause(&in_url).starts_with("UNRESOLVED_REFERENCE"), "{in_url:?}");
     assert_eq!(api.seen().len(), 1, "nothing was sent");
-    // The operator's own graph may send what `secrets.allow` has.
+    // The operator's own graph may send it to all hosts of `secrets.allow`.
     assert!(ground.run(&[with_key(elsewhere)], None, "").await.error.is_none());
 }
 
