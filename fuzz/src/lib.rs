@@ -113,7 +113,7 @@ pub fn template(data: &[u8]) {
         let whole = filler.json(&Value::Array(vec![Value::String(template.to_owned()), Value::from(rest)]));
         assert!(whole.is_ok() && (missing == Missing::Omit || filled.is_some()));
     }
-    let Ok(url) = template::fill_url(template, &params, &of_host) else { return };
+    let Ok(url) = template::fill_url(template, &value, &of_host) else { return };
     let names = pieces.iter().filter_map(|piece| match piece {
         TemplatePart::Placeholder(path) => Some(*path),
         TemplatePart::Text(_) | TemplatePart::Secret(_) => None,
@@ -122,6 +122,7 @@ pub fn template(data: &[u8]) {
         return;
     }
     let plain: Map<String, Value> = names.map(|path| (path.to_owned(), Value::from("x"))).collect();
+    let plain = |path: &str| plain.get(path).cloned();
     let plain = template::fill_url(template, &plain, &of_host).expect("harmless params make a valid URL");
     assert_eq!(
         (url.scheme(), url.host(), url.port(), url.username(), url.password()),

@@ -190,11 +190,11 @@ fn entities(value: &str) -> String {
     escaped
 }
 
-/// Fills a URL. Params can change neither the host nor the number of path segments. `secret` gets the whole token `${NAME}` and
+/// Fills a URL with the values that `value` finds. Values can change neither the host nor the number of path segments. `secret` gets the whole token `${NAME}` and
 /// the host; its value is inserted unchanged, because an operator may keep a part of the path in it.
 pub fn fill_url(
     template: &str,
-    params: &Map<String, Value>,
+    value: &dyn Fn(&str) -> Option<Value>,
     secret: &dyn Fn(&str, &str) -> Result<String, String>,
 ) -> Result<url::Url, String> {
     let mut filled = String::new();
@@ -217,7 +217,7 @@ pub fn fill_url(
                 }
                 // An empty segment would change the path: `/orders/` is another resource than an order.
                 let in_query = filled.contains(['?', '#']);
-                let value = lookup(params, path).filter(|value| !value.is_null()).map(text);
+                let value = value(path).filter(|value| !value.is_null()).map(|value| text(&value));
                 let value = value.filter(|value| in_query || !value.is_empty());
                 let value = value.ok_or_else(|| format!("the param `{path}` is missing; the URL needs it"))?;
                 filled.extend(utf8_percent_encode(&value, ENCODED));
@@ -265,7 +265,8 @@ mod tests {
     }
 
     fn url(template: &str, given: Value) -> Result<String, String> {
-        fill_url(template, &params(given), &|token, host| match (token, host) {
+        let given = params(given);
+        fill_url(template, &|path| lookup(&given, path).cloned(), &|token, host| match (token, host) {
             ("${BASE}", "api.example.com") => Ok("v1/x".into()),
             _ => Err(format!("{token} is not allowed for {host}")),
         })

@@ -1,7 +1,8 @@
 //! HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
-use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
+use super::call_values::{CallValues, SessionFacts};
+use crate::template::{Filler, Missing, escape_for, fill_url, text};
 use base::config::SecretError;
 use base::config::mask::MASK;
 use base::config::secrets::references;
@@ -86,6 +87,8 @@ pub struct HttpCaller {
     pub(super) direct: Client,
     pub(super) guard: Arc<Guard>,
     secrets: SecretFill,
+    /// The session for which the calls are made.
+    session: Arc<SessionFacts>,
 }
 
 pub(super) struct PreparedRequest {
@@ -118,7 +121,13 @@ impl HttpCaller {
                 .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))
         };
         let (following, direct) = (client(redirects(Arc::clone(&guard)))?, client(redirect::Policy::none())?);
-        Ok(Self { client: following, direct, guard, secrets })
+        Ok(Self { client: following, direct, guard, secrets, session: Arc::default() })
+    }
+
+    /// A caller for calls of this session: `{session.…}` in templates stands for its facts.
+    #[must_use]
+    pub fn for_session(&self, session: SessionFacts) -> Self {
+        Self { session: Arc::new(session), ..self.clone() }
     }
 
     /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
@@ -238,18 +247,24 @@ impl HttpCaller {
     ) -> Result<PreparedRequest, String> {
         let fill = |token: &str, host: &str| (self.secrets.fill)(token, host).map_err(|error| error.to_string());
         let method = method(call, given.is_some())?;
-        let mut url = fill_url(&call.url, params, &fill)?;
+        let values = CallValues { params, session: &self.session };
+        values.check(call, given.is_none())?;
+        let find = |path: &str| values.find(path);
+        let mut url = fill_url(&call.url, &find, &fill)?;
         self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let secret = |token: &str| fill(token, &host);
-        let filler = Filler { value: &|path| lookup(params, path).cloned(), secret: &secret, missing: Missing::Omit };
+        let filler = Filler { value: &find, secret: &secret, missing: Missing::Omit };
         append_query(&mut url, call, &filler)?;
         let mut headers = headers(call, &filler)?;
         // A body in another format than JSON is one text. Values are escaped so that they cannot change its structure.
         let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
         let in_body = |path: &str| {
-            let value = lookup(params, path)?;
-            Some(escape.map_or_else(|| value.clone(), |escape| Value::String(escape(&text(value)))))
+            let value = values.find(path)?;
+            Some(match escape {
+                Some(escape) => Value::String(escape(&text(&value))),
+                None => value,
+            })
         };
         let filler = Filler { value: &in_body, secret: &secret, missing: Missing::Omit };
         let template = call.body.as_ref().map(|body| filler.json(body)).transpose()?.flatten();

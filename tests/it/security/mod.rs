@@ -2,6 +2,7 @@
 //! violate the protocol.
 
 mod depth;
+mod identity;
 mod injection;
 mod leaks;
 mod limits;

@@ -8,7 +8,7 @@ use http::HeaderName;
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
-use types::agent::HttpCall;
+use types::agent::{HttpCall, SESSION_PLACEHOLDERS};
 use url::Url;
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
@@ -92,6 +92,7 @@ pub(super) fn http(check: &mut AgentChecker<'_>, path: &str, call: &HttpCall, sc
     call.body.iter().for_each(|body| texts(&format!("{path}.body"), body, &mut found));
     for (path, text) in found {
         secrets(check, &path, text, host.as_deref());
+        of_session(check, &path, text);
         if let Some(schema) = schema {
             declared(check, &path, text, schema);
         }
@@ -157,6 +158,21 @@ fn secrets(check: &mut AgentChecker<'_>, path: &str, text: &str, host: Option<&s
     }
 }
 
+/// Checks the placeholders for facts of the session.
+fn of_session(check: &mut AgentChecker<'_>, path: &str, text: &str) {
+    for name in placeholders(text).into_iter().filter(|name| is_of_session(name)) {
+        if !SESSION_PLACEHOLDERS.contains(&name) {
+            let problem = format!("there is no `{{{name}}}`; known are {}", quoted(SESSION_PLACEHOLDERS));
+            check.report.error(path, problem, question(name, SESSION_PLACEHOLDERS));
+        }
+    }
+}
+
+/// True for a placeholder that always stands for a fact of the session, whatever the params are.
+fn is_of_session(placeholder: &str) -> bool {
+    placeholder.starts_with("session.")
+}
+
 fn declared(check: &mut AgentChecker<'_>, path: &str, text: &str, schema: &Value) {
     let names: Vec<&str> = schema
         .get("properties")
@@ -166,6 +182,13 @@ fn declared(check: &mut AgentChecker<'_>, path: &str, text: &str, schema: &Value
         .map(|(name, _)| name.as_str())
         .collect();
     for placeholder in placeholders(text) {
+        if is_of_session(placeholder) {
+            if names.iter().any(|name| *name == "session" || *name == placeholder) {
+                let problem = format!("`{{{placeholder}}}` is the session's, not the param's");
+                check.report.warn(path, problem, "give the param another name");
+            }
+            continue;
+        }
         let root = placeholder.split('.').next().unwrap_or(placeholder);
         if !names.contains(&root) {
             let hint = match question(root, names.iter().copied()) {

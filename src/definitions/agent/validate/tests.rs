@@ -61,6 +61,8 @@ fn a_sound_agent_has_no_findings() {
     assert_eq!(after("/budget", json!({"turn": 1, "session": 2, "day": 0})), "");
     assert_eq!(after("/tools/0", json!({"id": "registered"})), "");
     assert_eq!(after("/skills/0/http/url", json!("https://api.example.com/${ORDERS_TOKEN}/{order_id}")), "");
+    let of_session = json!({"a": "{session.id}", "b": "{session.user_id}", "c": "{session.channel}"});
+    assert_eq!(after("/skills/0/http/query", of_session), "");
     assert!(report(&json!({"id": "task", "system_prompt": "Summarise."})).is_ok());
 }
 
@@ -103,6 +105,16 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
             "/skills/0/http/url",
             json!("${ORDERS_TOKEN}/orders/{order_id}"),
             vec!["error: skills[0].http.url: ", "`${ORDERS_TOKEN}` stands before the path"],
+        ),
+        (
+            "/skills/0/http/query",
+            json!({"u": ["{session.user}"]}),
+            vec!["error: skills[0].http.query.u[0]: ", "no `{session.user}`", "did you mean `session.user_id`?"],
+        ),
+        (
+            "/handoff",
+            json!({"http": {"url": "https://api.example.com/{session.x}"}}),
+            vec!["error: handoff.http.url: ", "no `{session.x}`"],
         ),
         ("/skills/0/http/method", json!("GTE"), vec!["error: skills[0].http.method: ", "did you mean `GET`?"]),
         ("/skills/0/http/headers", json!({"a b": "x"}), vec!["error: skills[0].http.headers: ", "`a b`"]),

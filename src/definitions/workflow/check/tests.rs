@@ -59,7 +59,7 @@ fn a_secret_for_another_host_is_found_by_line_and_column() {
     assert!(checked("https://api.example.com/x").is_ok());
     assert_eq!(
         checked("https://evil.example/x").unwrap_err().to_string(),
-        "line 12, column 20: nodes[0].config.body.a[1]: the secret `${KEY}` may not be sent to `evil.example`: the setting \
+        "line 12, column 21: nodes[0].config.body.a[1]: the secret `${KEY}` may not be sent to `evil.example`: the setting \
          `secrets.allow` binds it to `api.example.com`; call a host that it is for, or add `KEY@evil.example` to the setting \
          (TURNWHEEL_SECRETS__ALLOW)"
     );
