@@ -161,6 +161,22 @@ async fn a_decision_cannot_send_a_secret_to_a_foreign_host() {
     assert!(api.seen().is_empty(), "{:?}", api.seen());
 }
 
+#[tokio::test]
+async fn an_api_that_encodes_the_secret_leaks_nothing() {
+    // In hexadecimal, and in base64 alone and within a login.
+    const ENCODED: [&str; 3] =
+        ["7333637265742d6f662d7465737473", "czNjcmV0LW9mLXRlc3Rz", "c2hvcDpzM2NyZXQtb2YtdGVzdHM="];
+    let (api, engine) = (Raw::start(|_| ok(&json!({"echo": ENCODED}))).await, engine().await);
+    engine.apply(agent(&json!({"url": api.url("/{m}"), "headers": {"Authorization": "Bearer ${KEY}"}}))).await.unwrap();
+    let answer = engine.ask(NewMessage::new("s1", "a", "hi")).await.unwrap();
+    let steps = engine.store().steps("s1", &answer.turn.turn_id).await.unwrap();
+    let shown = format!("{} {steps:?} {:?}", answer.texts().join(" "), engine.store().session("s1").await.unwrap());
+    assert!(shown.contains("***") && api.seen()[0].contains(SECRET), "{shown}");
+    for encoded in ENCODED {
+        assert!(!shown.contains(&encoded[8..encoded.len() - 4]), "{encoded}: {shown}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_report_a_foreign_host_by_line_and_column() {
     let folder = Folder::embedded();

@@ -14,6 +14,7 @@ use crate::document::{Finding, Report};
 use super::AgentRecord;
 use super::load::AgentError;
 use crate::document::finding::quoted;
+use crate::knowledge::files::check_pattern;
 use base::config::Settings;
 use base::config::nearest::question;
 use base::http_client::private::Guard;
@@ -236,6 +237,8 @@ impl AgentChecker<'_> {
                     "is empty",
                     "write a path or a pattern such as `kb/*.md`",
                 );
+            } else if let Err((problem, hint)) = check_pattern(file) {
+                self.report.error(format!("knowledge.files[{at}]"), problem, hint);
             }
         }
     }

@@ -116,6 +116,12 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
             json!({"http": {"url": "https://api.example.com/{session.x}"}}),
             vec!["error: handoff.http.url: ", "no `{session.x}`"],
         ),
+        (
+            "/knowledge",
+            json!({"files": ["kb/a.md", "/etc/passwd"]}),
+            vec!["error: knowledge.files[1]: ", "absolute path"],
+        ),
+        ("/knowledge", json!({"files": ["../*.md"]}), vec!["error: knowledge.files[0]: ", "leaves the folder"]),
         ("/skills/0/http/method", json!("GTE"), vec!["error: skills[0].http.method: ", "did you mean `GET`?"]),
         ("/skills/0/http/headers", json!({"a b": "x"}), vec!["error: skills[0].http.headers: ", "`a b`"]),
         (
