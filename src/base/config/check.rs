@@ -3,10 +3,11 @@
 use super::access;
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
-use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Settings};
+use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Secrets, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use types::allowed_secrets::AllowedSecrets;
 use types::duration;
 use types::host_pattern::HostPattern;
 use url::Url;
@@ -24,6 +25,7 @@ pub(super) fn check(
     check.addresses(settings, env, client_only);
     check.hosts(&settings.http.allow_private);
     check.hosts_of_nodes(&settings.decisions.allowed_hosts);
+    check.secrets(&settings.secrets);
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
     }
@@ -160,6 +162,13 @@ impl SettingsChecker<'_> {
             if let Err(remedy) = HostPattern::parse(host) {
                 self.report("decisions.allowed_hosts", format!("found `{host}`"), remedy);
             }
+        }
+    }
+
+    fn secrets(&mut self, secrets: &Secrets) {
+        let (_, problems) = AllowedSecrets::read(&secrets.allow, secrets.unbound);
+        for (entry, problem) in problems {
+            self.report("secrets.allow", format!("found `{entry}`"), problem.to_string());
         }
     }
 

@@ -317,6 +317,27 @@ fn connectors_are_checked_and_their_urls_stay_hidden() {
 }
 
 #[test]
+fn secrets_are_bound_to_hosts() {
+    let allow = |toml: &str, env: &[(&str, &str)]| load(toml, env, &[]).unwrap().settings.secrets.allow;
+    let bound = "[secrets]\nallow = [\"A@a.com,b.com\", \"B@*.c.com\"]\n";
+    assert_eq!(allow(bound, &[]), ["A@a.com,b.com", "B@*.c.com"]);
+    let name = "TURNWHEEL_SECRETS__ALLOW";
+    assert_eq!(allow(bound, &[(name, "A@a.com,b.com, B@c.com")]), ["A@a.com,b.com", "B@c.com"]);
+    assert_eq!(allow("", &[(name, r#"["A@a.com,b.com"]"#)]), ["A@a.com,b.com"]);
+    let unbound = [(name, "A,B,C@c.com,d.com"), ("TURNWHEEL_SECRETS__UNBOUND", "true")];
+    assert_eq!(allow("", &unbound), ["A", "B", "C@c.com,d.com"]);
+    for (toml, env, part) in [
+        ("[secrets]\nallow = [\"ORDERS_TOKEN\"]\n", vec![], "`ORDERS_TOKEN@api.example.com`"),
+        ("", vec![(name, "A@a.com,CRM_TOKEN")], "`CRM_TOKEN@api.example.com`"),
+        ("", vec![(name, "A")], "secrets.unbound = true"),
+        ("", vec![(name, "A@a.com:8443")], "`a.com:8443` is no host"),
+    ] {
+        let text = refusal(toml, &env, &[]);
+        assert!(text.contains("`secrets.allow`") && text.contains(part), "{text}");
+    }
+}
+
+#[test]
 fn extra_fields_of_a_model_come_from_files_flags_and_the_environment() {
     let toml = "[models.default]\nprovider = \"openai\"\nbase_url = \"http://a/v1\"\nmodel = \"m\"\nmax_completion_tokens = 900\n\
                 extra = { top_p = 0.9, thinking = { type = \"enabled\" }, stop = [\"a\"], user = \"7\" }\n";

@@ -243,8 +243,11 @@ impl Gateway {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
-    /// Environment variables that agent files may use as `${NAME}`.
+    /// Environment variables that agent files may use as `${NAME}`, with the hosts that may receive them:
+    /// `NAME@host[,host…]`.
     pub allow: Vec<String>,
+    /// Accepts names without hosts in `allow`.
+    pub unbound: bool,
 }
 
 /// Calls of skills and tools.

@@ -6,6 +6,7 @@ use figment::value::{Num, Value as Raw};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
+use types::allowed_secrets::split_entries;
 use types::duration;
 
 /// The type of a setting's value.
@@ -27,6 +28,8 @@ pub enum Kind {
     Duration(u64),
     /// A list of texts.
     List,
+    /// A list of secrets with their hosts.
+    Secrets,
     /// An IP address and a port.
     Address,
     /// An IP address and a port, or an empty text for none.
@@ -99,7 +102,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("gateway.agent_messages_per_minute", Kind::Whole(0, u32::MAX as u64)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
     key("gateway.cors", Kind::List),
-    key("secrets.allow", Kind::List),
+    key("secrets.allow", Kind::Secrets),
+    key("secrets.unbound", Kind::Truth),
     key("http.allow_private", Kind::List),
     key("models.*.provider", Kind::Choice(&["openai", "offline"])),
     key("models.*.base_url", Kind::Text),
@@ -224,6 +228,9 @@ impl Kind {
                 duration::format(Duration::from_millis(low))
             ),
             Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
+            Self::Secrets => "a list of secrets with their hosts, such as [\"ORDERS_TOKEN@api.example.com,api2.example.com\"] (in an \
+                              environment variable also the entries with commas between them)"
+                .into(),
             Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
             Self::Listener => "an IP address and a port, such as `127.0.0.1:9464`, or `\"\"` for none".into(),
             Self::Table => {
@@ -257,7 +264,8 @@ impl Kind {
                 let read = duration::parse(text?).ok()?;
                 (read >= Duration::from_millis(low)).then(|| duration::format(read).into())
             }
-            Self::List => list(raw, text.filter(|_| plain)),
+            Self::List => list(raw, text.filter(|_| plain), comma_list),
+            Self::Secrets => list(raw, text.filter(|_| plain), split_entries),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
             Self::Listener if text == Some("") => Some(Value::Null),
             Self::Listener => Self::Address.read(raw, is_plain),
@@ -331,7 +339,8 @@ fn tables(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
     read.as_array()?.iter().all(Value::is_object).then_some(read)
 }
 
-fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
+/// Parses a list. A plain text is JSON, or is split by `split`.
+fn list(raw: &Raw, plain: Option<&str>, split: fn(&str) -> Vec<String>) -> Option<Value> {
     if let Raw::Array(_, items) = raw {
         return items.iter().map(|item| item.as_str().map(Value::from)).collect::<Option<Vec<_>>>().map(Value::from);
     }
@@ -339,7 +348,11 @@ fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
     if text.starts_with('[') {
         return serde_json::from_str::<Vec<String>>(text).ok().map(Value::from);
     }
-    Some(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().into())
+    Some(split(text).into())
+}
+
+fn comma_list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

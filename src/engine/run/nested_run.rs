@@ -8,6 +8,7 @@ use super::output_chunks::OutputChunks;
 use super::plan_state;
 use super::recorded_end::{END_KEY, RecordedEnd, execute_as_step};
 use super::start_record::{self, LoadedRun, Origin, StartError};
+use crate::action::call_values::SessionFacts;
 use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{CancelReason, Services, TurnError};
 use crate::journal::{Guard, Journal};
@@ -226,6 +227,7 @@ impl NestedRun<'_> {
             pauses: Arc::default(),
             progress: Arc::clone(progress),
             params: record.params.clone().unwrap_or_default(),
+            session: SessionFacts::new(self.session_id, self.user_id, self.channel),
         }
     }
 

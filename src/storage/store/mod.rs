@@ -169,11 +169,12 @@ pub trait Store: Send + Sync + 'static {
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>>;
 
     /// Makes a version of an agent the current one. Durable on return, and every later [`Store::agent`] in any process
-    /// returns it. Returns false when this version already was the current one.
+    /// returns it. Returns false when this version already was the current one. Refuses a version that is stored with
+    /// another document.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
     /// Stores a version for [`Store::agent_version`] without making it the current one. For agents that are compiled
-    /// into the program. Durable on return.
+    /// into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
 
     /// Returns the current versions of all agents, ordered by id. An agent that cannot be decoded is listed separately
@@ -206,11 +207,12 @@ pub trait Store: Send + Sync + 'static {
     async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>>;
 
     /// Makes a version of a workflow the current one. Durable on return, and every later [`Store::workflow`] in any
-    /// process returns it. Returns false when this version already was the current one.
+    /// process returns it. Returns false when this version already was the current one. Refuses a version that is stored
+    /// with another document.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
 
     /// Stores a version for [`Store::workflow_version`] without making it the current one. For workflows that are
-    /// compiled into the program. Durable on return.
+    /// compiled into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
 
     /// Returns the current versions of all workflows, ordered by id, without the plans of sessions. A workflow that

@@ -77,6 +77,7 @@ macro_rules! store_suite {
         $crate::conformance::cases! { $open, catalog:
             the_first_plan_stays
             an_applied_agent_is_seen_at_once_and_its_older_version_stays
+            a_stored_version_never_changes
             sources_are_stored_listed_and_removed_by_agent
         }
         $crate::conformance::cases! { $open, runs:
