@@ -88,11 +88,11 @@ impl Chat {
 
     async fn gateway(&self, loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
         let settings = &loaded.settings;
-        let token = settings.gateway.tokens.first().cloned();
+        let token = settings.gateway.own_token(&loaded.env);
         if let Some(url) = &self.url {
             return GatewayClient::new(url, token);
         }
-        if let Some(client) = connection::running_dev(settings).await? {
+        if let Some(client) = connection::running_dev(loaded).await? {
             return Ok(client);
         }
         let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;

@@ -37,6 +37,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use storage::store::Process;
 use storage::store::records::SessionQuery;
+use types::audit::AuditEntry;
 use types::job::Command;
 use types::run::RunQuery;
 use types::turn::TurnRecord;
@@ -161,6 +162,12 @@ impl GatewayClient {
         let mut filters = vec![("limit", limit.to_string())];
         filters.extend(session_id.map(|session_id| ("session_id", session_id.to_owned())));
         self.listing(self.api(Method::GET, &["timers"]).query(&filters), "timers").await
+    }
+
+    pub async fn audit(&self, after: Option<&str>, limit: usize) -> anyhow::Result<Vec<AuditEntry>> {
+        let mut filters = vec![("limit", limit.to_string())];
+        filters.extend(after.map(|after| ("after", after.to_owned())));
+        self.listing(self.api(Method::GET, &["audit"]).query(&filters), "entries").await
     }
 
     pub async fn letters(&self, limit: usize) -> anyhow::Result<Vec<DeadLetterSummary>> {

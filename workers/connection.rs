@@ -39,7 +39,7 @@ pub async fn connect(loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<G
         let opened = cluster(settings, tasks).await?;
         return serve(settings, opened, tasks).await;
     }
-    match running_dev(settings).await? {
+    match running_dev(loaded).await? {
         Some(client) => {
             eprintln!("using the dev server at {}", client.base());
             Ok(client)
@@ -57,11 +57,11 @@ pub fn is_cluster(loaded: &LoadedSettings) -> bool {
 async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
     let token = Uuid::new_v4().to_string();
     let mut own = settings.clone();
-    own.gateway = Gateway { tokens: vec![token.clone()], cors: Vec::new(), ..own.gateway };
+    own.gateway = Gateway { tokens: vec![token.clone()], access: Vec::new(), cors: Vec::new(), ..own.gateway };
     let known = known_names::local_names(settings).with_private(settings.http.allow_private.clone());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on a loopback port")?;
     let address = listener.local_addr()?;
-    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).with_internals();
+    let state = GatewayState::new(queue, store, Arc::new(own)).with_known(known).for_command_line();
     let stop = tasks.stop_token();
     tasks.spawn("gateway", OnPanic::Log, async move {
         if let Err(error) = gateway::serve(listener, state, stop).await {
@@ -108,9 +108,10 @@ struct DevServerInfo {
 }
 
 /// The gateway of the running `dev`. A killed `dev` leaves its marker behind, so the gateway has to respond as well.
-pub async fn running_dev(settings: &Settings) -> anyhow::Result<Option<GatewayClient>> {
+pub async fn running_dev(loaded: &LoadedSettings) -> anyhow::Result<Option<GatewayClient>> {
+    let settings = &loaded.settings;
     let Some(address) = marker(&settings.data_dir) else { return Ok(None) };
-    let client = GatewayClient::new(&address, settings.gateway.tokens.first().cloned())?;
+    let client = GatewayClient::new(&address, settings.gateway.own_token(&loaded.env))?;
     Ok(if client.is_alive().await { Some(client) } else { None })
 }
 

@@ -81,7 +81,7 @@ impl Doctor {
             let tools = Tools { sandbox: &sandbox, connectors: &connectors };
             return Ok(Box::pin(doctor::cluster(settings, &Flows::builtin(), tools, monitor)).await);
         }
-        if let Some(client) = running_dev(settings).await? {
+        if let Some(client) = running_dev(loaded).await? {
             let mut findings = vec![Finding::ok(client.base(), "the dev server responds")];
             findings.extend(client.doctor().await?);
             return Ok(findings);

@@ -32,12 +32,15 @@ pub fn may_colour(env: &Environment) -> bool {
 }
 
 /// Standard error with masked secrets. Each write is one event, and becomes one line.
-struct Masked;
+struct Masked {
+    /// True if the library writes colours, which begin with ESC.
+    has_colours: bool,
+}
 
 impl Write for Masked {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let event = masked(&String::from_utf8_lossy(bytes));
-        io::stderr().write_all(one_line(&event).as_bytes())?;
+        io::stderr().write_all(one_line(&event, self.has_colours).as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -46,12 +49,18 @@ impl Write for Masked {
     }
 }
 
-/// Escapes the line breaks within an event, so that a text from outside cannot pose as a line of the log. The library
-/// escapes the other control characters, except ESC, which starts its own colours.
-fn one_line(event: &str) -> Cow<'_, str> {
+/// Escapes line breaks and control characters within an event, so that a text from outside can neither pose as a line of the
+/// log nor change the terminal. With colours, ESC stays: the library escapes it in all texts, and writes its own.
+fn one_line(event: &str, has_colours: bool) -> Cow<'_, str> {
     let (text, end) = event.strip_suffix('\n').map_or((event, ""), |text| (text, "\n"));
-    let breaks = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
-    if !text.contains(breaks) {
+    let escapes = |c: char| match c {
+        '\t' => false,
+        '\u{1b}' => !has_colours,
+        // Marks that change the direction of a text hide its real order.
+        '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if !text.contains(escapes) {
         return Cow::Borrowed(event);
     }
     let mut line = String::with_capacity(event.len() + 16);
@@ -60,7 +69,7 @@ fn one_line(event: &str) -> Cow<'_, str> {
             '\n' => line.push_str("\\n"),
             '\r' => line.push_str("\\r"),
             // These characters are legal within JSON strings, too.
-            c if breaks(c) => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if escapes(c) => line.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => line.push(c),
         }
     }
@@ -104,10 +113,11 @@ fn lines<S>(json: bool, plain: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let log = tracing_subscriber::fmt::layer().with_writer(|| Masked);
+    let has_colours = !json && !plain && io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt::layer().with_writer(move || Masked { has_colours });
     match json {
         true => log.json().boxed(),
-        false => log.with_ansi(!plain && io::stderr().is_terminal()).boxed(),
+        false => log.with_ansi(has_colours).boxed(),
     }
 }
 
@@ -128,8 +138,9 @@ mod tests {
     #[test]
     fn an_event_is_one_line() {
         let forged = "WARN x\r\n2026 INFO y\u{2028}z\u{85}\u{c}\n";
-        assert_eq!(one_line(forged), "WARN x\\r\\n2026 INFO y\\u2028z\\u0085\\u000c\n");
-        assert!(matches!(one_line("\u{1b}[2m2026\u{1b}[0m 你好\n"), Cow::Borrowed(_)));
+        assert_eq!(one_line(forged, true), "WARN x\\r\\n2026 INFO y\\u2028z\\u0085\\u000c\n");
+        assert!(matches!(one_line("\u{1b}[2m2026\u{1b}[0m\t你好\n", true), Cow::Borrowed(_)));
+        assert_eq!(one_line("\u{1b}]0;x\u{7}\u{8}\0\u{202e}y\n", false), "\\u001b]0;x\\u0007\\u0008\\u0000\\u202ey\n");
     }
 
     #[test]

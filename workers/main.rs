@@ -9,6 +9,7 @@
 #![allow(unreachable_pub)]
 
 mod agents;
+mod audit;
 mod bench;
 mod chaos;
 mod chat;
@@ -141,6 +142,9 @@ enum Command {
     /// Delete all data of a user
     #[command(subcommand)]
     Users(deletion::Users),
+    /// List who has changed something: the audit trail
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(audit::Audit),
     /// List and cancel pending timers
     #[command(subcommand)]
     Timers(timers::Timers),
@@ -274,6 +278,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Users(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Audit(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,

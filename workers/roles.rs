@@ -94,7 +94,7 @@ async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Re
     if parts.gateway {
         engine.start_gateway().await?;
     }
-    if let (false, Some(listen)) = (parts.gateway, engine.settings().metrics.listen) {
+    if let Some(listen) = engine.settings().metrics.listen {
         engine.start_watch(listen).await?;
     }
     if parts.scheduler {

@@ -143,7 +143,8 @@ impl Sessions {
 
 async fn list(client: &GatewayClient, which: &ListSessions) -> anyhow::Result<String> {
     let (agent_id, limit) = (which.agent.clone(), which.listing.limit());
-    let sessions = client.sessions(&SessionQuery { status: which.status, agent_id, limit }).await?;
+    let sessions =
+        client.sessions(&SessionQuery { status: which.status, agent_id, limit, ..SessionQuery::default() }).await?;
     which.listing.text("sessions", sessions, |sessions| rows(sessions, clock::now()))
 }
 

@@ -71,7 +71,7 @@ impl Engine {
             models: settings.models.keys().cloned().chain(added).collect(),
             flows: self.flows.ids(),
             functions: self.tools.ids(),
-            secrets: settings.secrets.allow.clone(),
+            secrets: settings.secrets.allowed().entries(),
             allow_private: settings.http.allow_private.clone(),
             connectors: settings.connectors.keys().cloned().collect(),
             started_at: Some(clock::now()),

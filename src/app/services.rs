@@ -29,7 +29,7 @@ impl Engine {
         let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
         let (fill, mask) = (Arc::clone(&secrets), Arc::clone(&secrets));
         let secret_fill = SecretFill::new(
-            Arc::new(move |text: &str| fill.fill(text).map_err(|error| error.to_string())),
+            Arc::new(move |text: &str, host: &str| fill.fill(text, host)),
             Arc::new(move |text: &str| mask.mask(text)),
         );
         Ok(Services {

@@ -230,9 +230,8 @@ impl<'a> Deletion<'a> {
         if let Err(error) = self.queue.hint_cancel(hint).await {
             debug!("workers learn of the deletion when they renew their leases: {error}");
         }
-        // A message that is processed and still in the lane: its worker may be publishing the events of its turn.
-        let first = self.queue.next_in_lane(lane, 0, 0).await?;
-        let publishing = first.is_some_and(|first| first.seq <= seized.last_seq);
+        // A message in the lane: a worker may be publishing the events of its turn, or burying it, without the lease.
+        let publishing = self.queue.next_in_lane(lane, 0, 0).await?.is_some();
         Ok(if publishing { seized.busy_for.max(self.ack_wait) } else { seized.busy_for })
     }
 

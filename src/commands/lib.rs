@@ -24,7 +24,9 @@
 //!
 //! [`error`] has the error type.
 
+pub mod access;
 pub mod agents;
+pub mod audit;
 pub mod dead_letters;
 pub mod decisions;
 pub mod definition_deletion;

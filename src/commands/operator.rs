@@ -77,6 +77,15 @@ pub async fn post_reply(
     if text.trim().is_empty() {
         return Err(CommandError::invalid("empty_message", "text is empty", "give the reply to the user as `text`"));
     }
+    require_transferred(store, session_id).await?;
+    let body = JobBody::Reply { text, by };
+    let Accepted { job_id, session_id } =
+        publish(queue, Job { session_id: session_id.to_owned(), job_id: new_id(), body }).await?;
+    Ok(PostedReply { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
+}
+
+/// Fails with `not_transferred` unless a human handles the conversation.
+pub async fn require_transferred(store: &dyn Store, session_id: &str) -> Result<(), CommandError> {
     let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
     let status = session.workflow_state.status;
     if status != Status::Transferred {
@@ -84,8 +93,5 @@ pub async fn post_reply(
         let hint = "a human can reply only while the session is `transferred`";
         return Err(CommandError::new(ErrorKind::Conflict, "not_transferred", message, hint));
     }
-    let body = JobBody::Reply { text, by };
-    let Accepted { job_id, session_id } =
-        publish(queue, Job { session_id: session_id.to_owned(), job_id: new_id(), body }).await?;
-    Ok(PostedReply { reply_id: format!("{session_id}/{job_id}/{HUMAN_REPLY}"), session_id })
+    Ok(())
 }

@@ -102,7 +102,11 @@ impl WorkersOverview {
     pub fn differing(&self, settings: &Settings) -> Vec<String> {
         let pairs = [
             ("models", settings.models.keys().cloned().collect::<BTreeSet<_>>(), self.common(|worker| &worker.models)),
-            ("secrets.allow", settings.secrets.allow.iter().cloned().collect(), self.common(|worker| &worker.secrets)),
+            (
+                "secrets.allow",
+                settings.secrets.allowed().entries().into_iter().collect(),
+                self.common(|worker| &worker.secrets),
+            ),
             ("connectors", settings.connectors.keys().cloned().collect(), self.common(|worker| &worker.connectors)),
         ];
         let mut found = Vec::new();
@@ -167,10 +171,10 @@ mod tests {
         assert_eq!((crew.len(), crew.models()), (2, vec!["default".to_owned()]));
         assert_eq!(crew.differences(), ["models: only some have `writer`"]);
         let mut settings = Settings::default();
-        settings.secrets.allow.push("KEY".into());
+        settings.secrets.allow.push("KEY@api.example.com".into());
         assert_eq!(
             crew.differing(&settings),
-            ["models: `default` only with the workers", "secrets.allow: `KEY` only here"]
+            ["models: `default` only with the workers", "secrets.allow: `KEY@api.example.com` only here"]
         );
         let private =
             |hosts: [&[&str]; 2]| WorkersOverview::new(hosts.map(|hosts| worker(&[], hosts)).to_vec()).private();

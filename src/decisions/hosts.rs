@@ -1,7 +1,10 @@
-//! The host of a URL with references.
+//! The host of a URL with references, and the fields that may send it secrets.
 
 use crate::reference::{Piece, pieces};
 use url::Url;
+
+/// The fields of an HTTP node that may have secrets.
+pub const SECRET_FIELDS: [&str; 3] = ["params", "headers", "body"];
 
 /// Why a URL is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::node_type::NodeType;
 use std::collections::{BTreeMap, BTreeSet};
+use types::allowed_secrets::{AllowedSecrets, SecretHosts};
 use types::host_pattern::HostPattern;
 
 /// The limits on decisions.
@@ -18,7 +19,7 @@ pub struct Policy {
     /// The registered workflows that the agent may run; `None` for all.
     pub workflows: Option<BTreeSet<String>>,
     /// The secrets of HTTP nodes, each with the hosts that may receive it.
-    pub secrets: BTreeMap<String, Vec<HostPattern>>,
+    pub secrets: BTreeMap<String, SecretScope>,
     /// The known models; `None` if they are unknown.
     pub models: Option<BTreeSet<String>>,
     /// The most tokens of an answer to an LLM node.
@@ -27,6 +28,27 @@ pub struct Policy {
     pub max_http_calls: Option<u64>,
     /// The most HTTP calls in a minute. It limits runs; the validator has no clock.
     pub http_per_minute: Option<u64>,
+}
+
+/// The hosts that may receive a secret. The agent file and the settings both have to allow a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecretScope {
+    /// The hosts of the agent file.
+    pub of_agent: Vec<HostPattern>,
+    /// The hosts of the setting `secrets.allow`.
+    pub of_settings: SecretHosts,
+}
+
+impl SecretScope {
+    /// Why `host` may not receive the secret; `None` if it may.
+    pub fn refusal(&self, host: &str) -> Option<String> {
+        let of_agent = SecretHosts::Only(self.of_agent.clone());
+        if !of_agent.covers(host) {
+            return Some(format!("it is only for {of_agent}"));
+        }
+        let is_foreign = !self.of_settings.covers(host);
+        is_foreign.then(|| format!("the setting `secrets.allow` binds it to {}", self.of_settings))
+    }
 }
 
 impl Default for Policy {
@@ -69,17 +91,20 @@ impl Policy {
         self
     }
 
-    /// The policy of one agent. It never allows more than `self`, except the secrets that the operator allows:
-    /// `secrets_allow` has their names.
-    pub fn narrowed(mut self, by: Narrowing, secrets_allow: &[String]) -> Self {
+    /// The policy of one agent. It never allows more than `self`, except secrets: those that the agent file and the
+    /// settings, with `allowed`, both allow.
+    pub fn narrowed(mut self, by: Narrowing, allowed: &AllowedSecrets) -> Self {
         if let Some(kinds) = by.node_types {
             self.node_types.retain(|kind| kinds.contains(kind));
         }
         self.allowed_hosts.extend(by.allowed_hosts);
         self.connectors = narrower(self.connectors, by.connectors);
         self.workflows = narrower(self.workflows, by.workflows);
-        let allowed = by.secrets.into_iter().filter(|(name, _)| secrets_allow.contains(name));
-        self.secrets.extend(allowed);
+        let secrets = by.secrets.into_iter().filter_map(|(name, of_agent)| {
+            let of_settings = allowed.hosts(&name)?.clone();
+            Some((name, SecretScope { of_agent, of_settings }))
+        });
+        self.secrets.extend(secrets);
         self
     }
 
@@ -95,7 +120,7 @@ impl Policy {
 
     /// True if HTTP nodes may send this secret to this host.
     pub fn allows_secret(&self, name: &str, host: &str) -> bool {
-        self.secrets.get(name).is_some_and(|hosts| hosts.iter().any(|pattern| pattern.covers(host)))
+        self.secrets.get(name).is_some_and(|scope| scope.refusal(host).is_none())
     }
 }
 
@@ -121,18 +146,20 @@ mod tests {
             node_types: Some([NodeType::Http, NodeType::Loop].into()),
             allowed_hosts: Some(hosts(&["a.example.com", "evil.com"])),
             connectors: Some(["sales".to_owned()].into()),
-            secrets: [("A".to_owned(), hosts(&["a.example.com"])), ("B".to_owned(), hosts(&["b.com"]))].into(),
+            secrets: [("A".to_owned(), hosts(&["a.example.com", "c.com"])), ("B".to_owned(), hosts(&["b.com"]))].into(),
             ..Narrowing::default()
         };
-        let policy = operator.narrowed(agent, &["A".to_owned()]);
+        let (allowed, _) = AllowedSecrets::read(&["A@a.example.com,b.com".to_owned()], false);
+        let policy = operator.narrowed(agent, &allowed);
         assert!(policy.allows_type(NodeType::Http) && policy.allows_type(NodeType::End));
         assert!(!policy.allows_type(NodeType::Loop) && !policy.allows_type(NodeType::Llm));
         assert!(policy.allows_host("a.example.com"));
         assert!(!policy.allows_host("b.example.com") && !policy.allows_host("evil.com"));
         assert!(policy.allows_secret("A", "a.example.com") && !policy.allows_secret("A", "b.com"));
-        assert!(!policy.allows_secret("B", "b.com"));
-        let again =
-            policy.narrowed(Narrowing { connectors: Some(["other".to_owned()].into()), ..Narrowing::default() }, &[]);
+        assert!(!policy.allows_secret("B", "b.com") && !policy.allows_secret("A", "c.com"));
+        assert!(policy.secrets["A"].refusal("c.com").unwrap().contains("`secrets.allow` binds it to `a.example.com`"));
+        let other = Narrowing { connectors: Some(["other".to_owned()].into()), ..Narrowing::default() };
+        let again = policy.narrowed(other, &AllowedSecrets::default());
         assert_eq!(again.connectors, Some(BTreeSet::new()));
     }
 }

@@ -9,6 +9,7 @@ use decisions::policy::{Narrowing, Policy};
 use decisions::world::{Snapshot, SubagentFacts, WorkflowFacts, WorkflowStatus};
 use types::agent::AgentConfig;
 use types::agent::coordinator::{CoordinatorConfig, SubagentConfig};
+use types::allowed_secrets::AllowedSecrets;
 use types::host_pattern::HostPattern;
 
 /// The limits of the settings on decisions.
@@ -16,20 +17,20 @@ use types::host_pattern::HostPattern;
 pub struct DecisionLimits {
     policy: Policy,
     /// The setting `secrets.allow`.
-    secrets_allow: Vec<String>,
+    secrets: AllowedSecrets,
 }
 
 impl DecisionLimits {
     /// The limits of the settings. `models` are the known models besides `default` and `offline`.
     pub fn new(settings: &Settings, models: &[String]) -> Self {
-        Self { policy: policy(settings, models), secrets_allow: settings.secrets.allow.clone() }
+        Self { policy: policy(settings, models), secrets: settings.secrets.allowed() }
     }
 
     /// The world of an agent's decisions, without workflows. Without an agent only the settings limit decisions.
     pub fn world(&self, agent: Option<&AgentConfig>) -> Snapshot {
         let policy = self.policy.clone();
         let policy = match agent.and_then(|agent| agent.coordinator.as_ref()) {
-            Some(coordinator) => policy.narrowed(narrowing(coordinator), &self.secrets_allow),
+            Some(coordinator) => policy.narrowed(narrowing(coordinator), &self.secrets),
             None => policy,
         };
         let mut world = Snapshot::new(policy, check_condition);
@@ -106,10 +107,10 @@ mod tests {
         settings.decisions.allowed_hosts = vec!["*.example.com".into()];
         settings.decisions.max_llm_tokens = 100;
         settings.decisions.restrict_node_types = true;
-        settings.secrets.allow = vec!["KEY".into()];
+        settings.secrets.allow = vec!["KEY@*.example.com".into()];
         let agent = json!({"id": "a", "sop": "x", "mode": "coordinator", "coordinator": {
             "node_types": ["HTTP", "LOOP"], "allowed_hosts": ["a.example.com", "b.com"],
-            "secrets": [{"name": "KEY", "hosts": ["a.example.com"]}, {"name": "OTHER", "hosts": ["a.example.com"]}]},
+            "secrets": [{"name": "KEY", "hosts": ["a.example.com", "b.com"]}, {"name": "OTHER", "hosts": ["a.example.com"]}]},
             "subagents": [{"type": "r", "runnable": "x", "timeout": "2m"}]});
         let agent: AgentConfig = serde_json::from_value(agent).unwrap();
         let world = DecisionLimits::new(&settings, &["fast".into()]).world(Some(&agent));
@@ -118,7 +119,8 @@ mod tests {
         assert!(
             policy.allows_host("a.example.com") && !policy.allows_host("b.com") && !policy.allows_host("c.example.com")
         );
-        assert!(policy.allows_secret("KEY", "a.example.com") && !policy.allows_secret("OTHER", "a.example.com"));
+        assert!(policy.allows_secret("KEY", "a.example.com") && !policy.allows_secret("KEY", "b.com"));
+        assert!(!policy.allows_secret("OTHER", "a.example.com"));
         assert_eq!((policy.max_llm_tokens, policy.max_http_calls), (Some(100), None));
         assert_eq!(world.subagent("r").unwrap().timeout, Some(120.0));
         assert!(policy.models.as_ref().is_some_and(|models| models.contains("fast") && models.contains("default")));

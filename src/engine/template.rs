@@ -190,18 +190,25 @@ fn entities(value: &str) -> String {
     escaped
 }
 
-/// Fills a URL. Params can change neither the host nor the number of path segments. Secrets are inserted unchanged,
-/// because an operator may keep a whole base URL in one.
+/// Fills a URL with the values that `value` finds. Values can change neither the host nor the number of path segments. `secret` gets the whole token `${NAME}` and
+/// the host; its value is inserted unchanged, because an operator may keep a part of the path in it.
 pub fn fill_url(
     template: &str,
-    params: &Map<String, Value>,
-    secret: &dyn Fn(&str) -> Result<String, String>,
+    value: &dyn Fn(&str) -> Option<Value>,
+    secret: &dyn Fn(&str, &str) -> Result<String, String>,
 ) -> Result<url::Url, String> {
     let mut filled = String::new();
     for piece in pieces(template.trim()) {
         match piece {
             TemplatePart::Text(plain) => filled.push_str(plain),
-            TemplatePart::Secret(token) => filled.push_str(&secret(token)?),
+            TemplatePart::Secret(token) => {
+                let host = host_of(&filled).ok_or_else(|| {
+                    format!(
+                        "the URL `{template}` has the secret `{token}` before its path; scheme and host must be fixed"
+                    )
+                })?;
+                filled.push_str(&secret(token, &host)?);
+            }
             TemplatePart::Placeholder(path) => {
                 if !names_a_host(&filled) {
                     return Err(format!(
@@ -210,7 +217,7 @@ pub fn fill_url(
                 }
                 // An empty segment would change the path: `/orders/` is another resource than an order.
                 let in_query = filled.contains(['?', '#']);
-                let value = lookup(params, path).filter(|value| !value.is_null()).map(text);
+                let value = value(path).filter(|value| !value.is_null()).map(|value| text(&value));
                 let value = value.filter(|value| in_query || !value.is_empty());
                 let value = value.ok_or_else(|| format!("the param `{path}` is missing; the URL needs it"))?;
                 filled.extend(utf8_percent_encode(&value, ENCODED));
@@ -230,6 +237,12 @@ pub fn fill_url(
     } else {
         Err(format!("the URL `{template}` must start with `https://` or `http://` and a host"))
     }
+}
+
+/// The host of a URL that begins with `prefix`; `None` if the prefix does not contain the complete host.
+fn host_of(prefix: &str) -> Option<String> {
+    let url = url::Url::parse(prefix).ok().filter(|_| names_a_host(prefix))?;
+    url.host_str().map(str::to_owned)
 }
 
 /// Whether the text before the first param contains the complete host, in a form that all parsers read alike.
@@ -252,9 +265,10 @@ mod tests {
     }
 
     fn url(template: &str, given: Value) -> Result<String, String> {
-        fill_url(template, &params(given), &|token| match token {
-            "${BASE}" => Ok("https://api.example.com/v1".into()),
-            _ => Err(format!("{token} is not allowed")),
+        let given = params(given);
+        fill_url(template, &|path| lookup(&given, path).cloned(), &|token, host| match (token, host) {
+            ("${BASE}", "api.example.com") => Ok("v1/x".into()),
+            _ => Err(format!("{token} is not allowed for {host}")),
         })
         .map(|url| url.to_string())
     }
@@ -314,8 +328,8 @@ mod tests {
             assert!(url(template, json!({"a": ".", "b": "x"})).is_err(), "{template:?}");
         }
         assert_eq!(
-            url("${BASE}/q?a={a}&b=1", json!({"a": "1&b=2"})).unwrap(),
-            "https://api.example.com/v1/q?a=1%26b%3D2&b=1"
+            url("https://API.example.com/${BASE}/q?a={a}&b=1", json!({"a": "1&b=2"})).unwrap(),
+            "https://api.example.com/v1/x/q?a=1%26b%3D2&b=1"
         );
         assert_eq!(url("https://a.example/x?q={q}", json!({"q": ""})).unwrap(), "https://a.example/x?q=");
         assert!(url("https://a.example/{id}", json!({})).unwrap_err().contains("`id`"));
@@ -337,5 +351,18 @@ mod tests {
         }
         assert!(url("file:///etc/passwd", json!({})).is_err());
         assert!(url("https://a.example/${OTHER}", json!({})).unwrap_err().contains("${OTHER}"));
+        assert!(url("https://a.example/${BASE}", json!({})).unwrap_err().contains("not allowed for a.example"));
+        for template in [
+            "${BASE}/x",
+            "https://${BASE}/x",
+            "https://${BASE}.example.com/x",
+            "https://api.example.com${BASE}/x",
+            "https://${BASE}@api.example.com/x",
+            "https://api.example.com:${BASE}/x",
+            "https://api.example.com\\${BASE}/x",
+        ] {
+            let refused = url(template, json!({})).unwrap_err();
+            assert!(refused.contains("`${BASE}` before its path"), "{template}: {refused}");
+        }
     }
 }

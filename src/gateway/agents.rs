@@ -1,7 +1,9 @@
 //! Agents: list, show and apply.
 
+use super::caller::Caller;
 use super::input::{Body, Params};
 use super::operation::Operation;
+use super::roles::{ADMINS, READERS, Reach};
 use super::{GatewayState, Reject, models};
 use axum::Json;
 use axum::extract::State;
@@ -35,14 +37,18 @@ pub(super) struct Applied {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/agents", "agents", "list_agents")
+    .roles(READERS)
+    .shows(Reach::Selected)
     .summary("Lists all agents, ordered by id.")
     .ok::<AgentList>("The agents");
-pub(super) async fn list(State(state): State<GatewayState>) -> Result<Json<AgentList>, Reject> {
-    let agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
+pub(super) async fn list(State(state): State<GatewayState>, caller: Caller) -> Result<Json<AgentList>, Reject> {
+    let mut agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
+    agents.retain(|agent| caller.scope().covers_agent(&agent.agent_id));
     Ok(Json(AgentList { agents }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/agents/{agent_id}", "agents", "show_agent")
+    .roles(READERS)
     .summary("Shows an agent's configuration as applied.")
     .details("Secrets stay `${NAME}`.")
     .ok::<StoredAgent>("The agent");
@@ -56,6 +62,7 @@ pub(super) async fn show(
 }
 
 pub(super) const APPLY: Operation = Operation::put("/api/v1/agents/{agent_id}", "agents", "apply_agent")
+    .roles(ADMINS)
     .summary("Applies an agent: checks and stores it.")
     .details("The body is an agent file as JSON. Every turn that starts after the response uses it.")
     .file_body("An agent file as JSON, see docs/agents.md")

@@ -1,7 +1,9 @@
 //! Commands to a session, and a human's replies while the session is `transferred`.
 
+use super::caller::Caller;
 use super::input::{Body, OptionalBody, Params};
 use super::operation::Operation;
+use super::roles::{AGENTS, OPERATORS};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -9,6 +11,7 @@ use axum::http::StatusCode;
 use commands::enqueue::Accepted;
 use commands::operator::{self, PostedReply};
 use serde::Deserialize;
+use types::access::Role;
 use types::job::Command;
 
 /// Details of a command to a session. All fields are optional.
@@ -42,6 +45,7 @@ const fn command(path: &'static str, id: &'static str) -> Operation {
 }
 
 pub(super) const CANCEL: Operation = command("/api/v1/sessions/{session_id}/cancel", "cancel_session")
+    .roles(OPERATORS)
     .summary("Cancels the session's current work.")
     .details(
         "The running turn ends immediately, as does every turn before the command in the lane. The session becomes \
@@ -49,48 +53,57 @@ pub(super) const CANCEL: Operation = command("/api/v1/sessions/{session_id}/canc
     );
 pub(super) async fn cancel(
     state: State<GatewayState>,
+    caller: Caller,
     id: Params<String>,
     order: OptionalBody<CommandDetails>,
 ) -> Answer {
-    publish(state, id, order, Command::Cancel).await
+    publish(state, caller, id, order, Command::Cancel).await
 }
 
 pub(super) const RELEASE: Operation = command("/api/v1/sessions/{session_id}/release", "release_session")
+    .roles(AGENTS)
     .summary("Releases a conversation from a human, or from a flow that waits for an answer.")
     .details("The session becomes `ready`, and the agent handles the user's next message.");
 pub(super) async fn release(
     state: State<GatewayState>,
+    caller: Caller,
     id: Params<String>,
     order: OptionalBody<CommandDetails>,
 ) -> Answer {
-    publish(state, id, order, Command::Release).await
+    publish(state, caller, id, order, Command::Release).await
 }
 
-pub(super) const CLOSE: Operation =
-    command("/api/v1/sessions/{session_id}/close", "close_session").summary("Closes the conversation.").details(
+pub(super) const CLOSE: Operation = command("/api/v1/sessions/{session_id}/close", "close_session")
+    .roles(OPERATORS)
+    .summary("Closes the conversation.")
+    .details(
         "Its timers are cancelled, a handoff ends, and the session leaves a waiting flow. The user's next message \
          opens the conversation again.",
     );
 pub(super) async fn close(
     state: State<GatewayState>,
+    caller: Caller,
     id: Params<String>,
     order: OptionalBody<CommandDetails>,
 ) -> Answer {
-    publish(state, id, order, Command::Close).await
+    publish(state, caller, id, order, Command::Close).await
 }
 
 pub(super) const CANCEL_TIMERS: Operation = command("/api/v1/sessions/{session_id}/timers/cancel", "cancel_timers")
+    .roles(OPERATORS)
     .summary("Cancels pending timers: those with the given `name`, or all.");
 pub(super) async fn cancel_timers(
     state: State<GatewayState>,
+    caller: Caller,
     id: Params<String>,
     order: OptionalBody<CommandDetails>,
 ) -> Answer {
-    publish(state, id, order, Command::CancelTimers).await
+    publish(state, caller, id, order, Command::CancelTimers).await
 }
 
 async fn publish(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(session_id): Params<String>,
     OptionalBody(order): OptionalBody<CommandDetails>,
     command: Command,
@@ -98,22 +111,27 @@ async fn publish(
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let CommandDetails { name, reason, by } = order;
     let name = name.filter(|_| command == Command::CancelTimers);
-    let order = operator::OperatorCommand { command, name, reason, by };
+    if command == Command::Release && caller.role() == Role::Agent {
+        operator::require_transferred(store, &session_id).await?;
+    }
+    let order = operator::OperatorCommand { command, name, reason, by: caller.speaks_as(by) };
     let accepted = operator::command(queue, store, &session_id, order).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
 pub(super) const REPLY: Operation = Operation::post("/api/v1/sessions/{session_id}/reply", "sessions", "reply_to_user")
+    .roles(AGENTS)
     .summary("Sends a human's reply to the user while the session is `transferred`.")
     .details("Sessions in another status get 409 `not_transferred`.")
     .body::<HumanReply>()
     .accepted::<PostedReply>("The queue has stored the reply");
 pub(super) async fn reply(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(session_id): Params<String>,
     Body(words): Body<HumanReply>,
 ) -> Result<(StatusCode, Json<PostedReply>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let spoken = operator::post_reply(queue, store, &session_id, words.text, words.by).await?;
+    let spoken = operator::post_reply(queue, store, &session_id, words.text, caller.speaks_as(words.by)).await?;
     Ok((StatusCode::ACCEPTED, Json(spoken)))
 }

@@ -6,6 +6,7 @@
 
 use super::input::{Filter, Params};
 use super::operation::Operation;
+use super::roles::{OPERATORS, READERS};
 use super::sessions::LimitParam;
 use super::{GatewayState, Reject};
 use axum::Json;
@@ -22,6 +23,7 @@ pub(super) struct DeadLetterList {
 }
 
 pub(super) const GET_ALL: Operation = Operation::get("/api/v1/dead", "operation", "list_letters")
+    .roles(READERS)
     .summary("Lists dead letters, newest first.")
     .details("A dead letter is a job that the engine does not try again by itself.")
     .query::<LimitParam>()
@@ -35,6 +37,7 @@ pub(super) async fn get_all(
 }
 
 pub(super) const GET_ONE: Operation = Operation::get("/api/v1/dead/{which}", "operation", "show_letter")
+    .roles(READERS)
     .summary("Shows a dead letter with its payload, by number or job id.")
     .ok::<DeadLetterDetails>("The dead letter");
 pub(super) async fn get_one(
@@ -45,6 +48,7 @@ pub(super) async fn get_one(
 }
 
 pub(super) const POST_REPLAY: Operation = Operation::post("/api/v1/dead/{which}/replay", "operation", "replay_letter")
+    .roles(OPERATORS)
     .summary("Puts a dead letter's job back on its lane, and removes the dead letter.")
     .details("The job gets a new `job_id`.")
     .accepted::<ReplayedLetter>("The queue has stored the job");

@@ -2,6 +2,7 @@
 
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
+use super::roles::{AUTHORS_AND_READERS, READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -13,6 +14,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 pub(super) const VALIDATE: Operation = Operation::post("/api/v1/decisions/validate", "decisions", "validate_decision")
+    .roles(AUTHORS_AND_READERS)
+    .audited(false)
     .summary("Judges a decision of a coordinator agent, without carrying it out.")
     .details(
         "The verdict has every error, and the payload after correction. `world` replaces the stored workflows, so \
@@ -29,6 +32,8 @@ pub(super) async fn validate(
 }
 
 pub(super) const SCHEMAS: Operation = Operation::get("/api/v1/decisions/schema", "decisions", "list_decision_schemas")
+    .roles(AUTHORS_AND_READERS)
+    .shows(Reach::Open)
     .summary("Returns the JSON Schemas of all payloads and of a coordinator's answers, by name.")
     .ok::<BTreeMap<String, Map<String, Value>>>("The schemas");
 pub(super) async fn schemas() -> Json<BTreeMap<&'static str, Value>> {
@@ -37,6 +42,8 @@ pub(super) async fn schemas() -> Json<BTreeMap<&'static str, Value>> {
 
 pub(super) const SCHEMA: Operation =
     Operation::get("/api/v1/decisions/schema/{action_type}", "decisions", "show_decision_schema")
+        .roles(AUTHORS_AND_READERS)
+        .shows(Reach::Open)
         .summary("Returns the JSON Schema of one payload, or of a coordinator's answer.")
         .ok::<Map<String, Value>>("The schema");
 pub(super) async fn schema(Params(name): Params<String>) -> Result<Json<Value>, Reject> {
@@ -62,6 +69,7 @@ pub(super) struct DecisionFilter {
 
 pub(super) const LIST: Operation =
     Operation::get("/api/v1/sessions/{session_id}/decisions", "decisions", "list_decisions")
+        .roles(READERS)
         .summary("Lists the decisions of a session's last turns with their verdicts.")
         .details("A turn's decisions are listed after its commit. Secrets are masked.")
         .query::<DecisionFilter>()

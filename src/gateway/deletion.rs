@@ -2,6 +2,7 @@
 
 use super::input::{Filter, Params};
 use super::operation::Operation;
+use super::roles::ADMINS;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -22,6 +23,7 @@ fn deletion(state: &GatewayState) -> Deletion<'_> {
 }
 
 pub(super) const SESSION: Operation = Operation::delete("/api/v1/sessions/{session_id}", "sessions", "delete_session")
+    .roles(ADMINS)
     .summary("Deletes a session with everything that belongs to it.")
     .details(
         "Turns, steps, runs, plans, timers, waiting jobs, events and dead letters. A running turn ends and leaves nothing; \
@@ -37,6 +39,7 @@ pub(super) async fn session(
 }
 
 pub(super) const USER: Operation = Operation::delete("/api/v1/users/{user_id}", "sessions", "delete_user")
+    .roles(ADMINS)
     .summary("Deletes all data of a user.")
     .details(
         "All sessions and runs whose `user_id` it is, each with everything that belongs to it, and dead letters of the \
@@ -51,6 +54,7 @@ pub(super) async fn user(
 }
 
 pub(super) const AGENT: Operation = Operation::delete("/api/v1/agents/{agent_id}", "agents", "delete_agent")
+    .roles(ADMINS)
     .summary("Deletes an agent with its versions, plans and knowledge.")
     .details(
         "Refused while open sessions, unfinished runs or workflows use it, unless `force` is true. Their next messages \
@@ -70,6 +74,7 @@ pub(super) async fn agent(
 
 pub(super) const WORKFLOW: Operation =
     Operation::delete("/api/v1/workflows/{workflow_id}", "workflows", "delete_workflow")
+        .roles(ADMINS)
         .summary("Deletes a workflow, or the plan of a session, with its versions.")
         .details("Refused while unfinished runs, agents or other workflows use it, unless `force` is true.")
         .query::<Force>()
@@ -84,6 +89,7 @@ pub(super) async fn workflow(
 }
 
 pub(super) const LETTER: Operation = Operation::delete("/api/v1/dead/{which}", "operation", "delete_letter")
+    .roles(ADMINS)
     .summary("Deletes a dead letter, by number or job id.")
     .ok::<DeletedLetter>("The dead letter is deleted");
 pub(super) async fn letter(

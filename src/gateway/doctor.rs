@@ -2,6 +2,7 @@
 
 use super::GatewayState;
 use super::operation::Operation;
+use super::roles::READERS;
 use axum::Json;
 use axum::extract::State;
 use commands::doctor::{self, Finding};
@@ -14,6 +15,7 @@ pub(super) struct Findings {
 }
 
 pub(super) const EXAMINE: Operation = Operation::get("/api/v1/doctor", "operation", "doctor")
+    .roles(READERS)
     .summary("Checks this deployment and reports problems with their remedies.")
     .ok::<Findings>("The results of the checks");
 pub(super) async fn examine(State(state): State<GatewayState>) -> Json<Findings> {

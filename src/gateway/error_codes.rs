@@ -45,7 +45,13 @@ pub(super) const CONTENT_TYPE: Codes = codes! {
 };
 pub(super) const TOKEN: Codes = codes! {
     UNAUTHORIZED "unauthorized" "the request has no valid bearer token"
-        "send `Authorization: Bearer <token>` with one of the tokens of the setting `gateway.tokens`";
+        "send `Authorization: Bearer <token>` with a token of `gateway.tokens` or `[[gateway.access]]`";
+};
+pub(super) const ROLE: Codes = codes! {
+    FORBIDDEN "forbidden" "this needs the role `operator` or `admin`; the token `web` has `channel`"
+        "use a token with this role; `[[gateway.access]]` in the gateway's settings has the tokens";
+    TOO_MANY_REQUESTS "too_many_requests" "the token `web` has sent 600 requests in a minute"
+        "send fewer requests; the setting is `requests_per_minute`";
 };
 pub(super) const FOREIGN: Codes = codes! {
     FORBIDDEN "foreign_page" "the request's `host` header names another machine"
@@ -141,6 +147,10 @@ pub(super) const MESSAGE: Codes = codes! {
         "docs/contract/nats.md has the fields of a job";
     BAD_REQUEST "missing_agent" "agent_id is missing, and session `s9` is unknown"
         "give `agent_id` with a session's first message";
+};
+pub(super) const AGENT_RATE: Codes = codes! {
+    TOO_MANY_REQUESTS "too_many_requests" "agent `sales` has got 600 messages in a minute"
+        "send it later; the setting is `gateway.agent_messages_per_minute`";
 };
 pub(super) const TEXT: Codes = codes! {
     BAD_REQUEST "empty_message" "text is empty and there are no attachments" "give `text` or `attachments`";
@@ -246,7 +256,7 @@ fn response(status: StatusCode, errors: &BTreeMap<&str, &ErrorCode>, schema: &Va
     let seconds = json!({"schema": {"type": "integer", "minimum": 1}, "description": "Seconds until the next try"});
     present(json!({
         "description": format!("{}: {}", status.canonical_reason().unwrap_or_default(), codes.join(", ")),
-        "headers": (status == StatusCode::SERVICE_UNAVAILABLE).then(|| json!({"Retry-After": seconds})),
+        "headers": matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS).then(|| json!({"Retry-After": seconds})),
         "content": {"application/json": {"schema": schema, "examples": examples}},
     }))
 }

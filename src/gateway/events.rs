@@ -3,6 +3,7 @@
 use super::event_stream::{self, EventStream, Position};
 use super::input::{Filter, Params};
 use super::operation::Operation;
+use super::roles::FRONT_ENDS_AND_READERS;
 use super::{GatewayState, Reject};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -14,6 +15,7 @@ use storage::queue::{From, StreamEvent};
 
 pub(super) const FOLLOW: Operation =
     Operation::get("/api/v1/sessions/{session_id}/events", "messages", "follow_events")
+        .roles(FRONT_ENDS_AND_READERS)
         .summary("Follows a session's events until the client leaves or the gateway stops.")
         .details(
             "Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, \

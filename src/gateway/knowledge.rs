@@ -2,6 +2,7 @@
 
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
+use super::roles::{ADMINS, READERS};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -61,6 +62,7 @@ impl Effect {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/knowledge", "agents", "list_knowledge")
+    .roles(READERS)
     .summary("Lists the stored texts, ordered by agent and name.")
     .query::<AgentFilter>()
     .ok::<SourceList>("The texts, without their content");
@@ -72,6 +74,7 @@ pub(super) async fn list(
 }
 
 pub(super) const FIND: Operation = Operation::get("/api/v1/knowledge/search", "agents", "search_knowledge")
+    .roles(READERS)
     .summary("Searches an agent's texts in the same way as a reply does.")
     .query::<SearchParams>()
     .ok::<HitList>("The passages, best first");
@@ -84,6 +87,7 @@ pub(super) async fn find(
 }
 
 pub(super) const STORE: Operation = Operation::put("/api/v1/knowledge/{agent_id}/{source}", "agents", "put_knowledge")
+    .roles(ADMINS)
     .summary("Stores a text under a name; replaces the text of the same name.")
     .details("The name is percent-encoded in the path: `kb%2Freturns.md`.")
     .query::<Effect>()
@@ -102,6 +106,7 @@ pub(super) async fn store(
 
 pub(super) const DELETE: Operation =
     Operation::delete("/api/v1/knowledge/{agent_id}/{source}", "agents", "remove_knowledge")
+        .roles(ADMINS)
         .summary("Removes a text.")
         .query::<Effect>()
         .ok::<RemovedSource>("The text is removed");

@@ -2,22 +2,27 @@
 //!
 //! A request passes these files:
 //!
-//! 1. `serve` accepts the connection within the `limits`.
+//! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
-//! 3. `auth` checks the bearer token.
-//! 4. `input` reads path, query and body.
-//! 5. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
+//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`).
+//! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
+//! 5. `input` reads path, query and body.
+//! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
 //!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows`, `runs`,
 //!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and `metrics` report how the
 //!    deployment works.
-//! 6. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
+//! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
 //!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
 //! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
+mod access;
+mod addresses;
 mod agents;
+mod audit;
 mod auth;
+mod caller;
 mod control;
 mod cors;
 mod dead_letters;
@@ -39,7 +44,9 @@ mod models;
 mod openapi;
 mod operation;
 mod processes;
+mod quota;
 mod reject;
+mod roles;
 mod routes;
 mod run_events;
 mod run_stream;
@@ -48,6 +55,7 @@ mod schemas;
 mod serve;
 mod sessions;
 mod timers;
+mod tokens;
 mod trace;
 mod workflows;
 
@@ -55,7 +63,6 @@ pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 
-use auth::BearerTokens;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
@@ -67,12 +74,15 @@ use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
+use health::Readiness;
 use limits::StreamSlots;
 use openapi::{Access, Document};
+use quota::AgentRates;
 use sandbox::Sandbox;
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
+use tokens::Tokens;
 use tokio_util::sync::CancellationToken;
 
 /// The largest request body in bytes: a text of 1 MiB, of which JSON may escape every character, and 64 KiB for the
@@ -93,7 +103,7 @@ pub struct GatewayState {
     /// The flows that workflows may name, besides agents and other workflows.
     flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
-    tokens: BearerTokens,
+    tokens: Tokens,
     cors: Origins,
     knowledge: Library,
     /// Compiles the scripts of decisions.
@@ -102,6 +112,9 @@ pub struct GatewayState {
     connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
+    agent_rates: Arc<AgentRates>,
+    /// What the last examination for `/readyz` found.
+    readiness: Readiness,
     stop: CancellationToken,
     /// Whether sessions are shown with their lease and open turn, and lanes of runs are shown as sessions.
     internals: bool,
@@ -110,13 +123,14 @@ pub struct GatewayState {
 impl GatewayState {
     /// The state of a gateway on `queue` and `store`.
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, settings: Arc<Settings>) -> Self {
-        let tokens = BearerTokens::new(&settings.gateway.tokens);
         let known = Arc::new(KnownNames::new(&settings, Flows::builtin().ids()));
         let cors = Origins::new(&settings.gateway.cors);
         let limits = Limits::new(&settings);
+        let agent_rates = Arc::new(AgentRates::new(settings.gateway.agent_messages_per_minute));
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
+        let gateway_tokens = Tokens::new(&settings.gateway, &env, None);
         let sandbox = Arc::new(Sandbox::new(&settings.python, None, &env, Tasks::new()));
         let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &Tasks::new()));
         Self {
@@ -126,13 +140,15 @@ impl GatewayState {
             known,
             flows,
             models: None,
-            tokens,
+            tokens: gateway_tokens,
             cors,
             knowledge,
             sandbox,
             connectors,
             limits,
             streams,
+            agent_rates,
+            readiness: Readiness::default(),
             stop,
             internals: false,
         }
@@ -168,9 +184,11 @@ impl GatewayState {
         Self { flows, ..self }
     }
 
-    /// Shows sessions with their lease and their open turn, and the lanes of runs as sessions. For operators.
-    pub fn with_internals(self) -> Self {
-        Self { internals: true, ..self }
+    /// Makes it the gateway of a command: it shows sessions with their lease and their open turn, and the lanes of runs
+    /// as sessions; the caller is `cli`.
+    pub fn for_command_line(self) -> Self {
+        let tokens = Tokens::new(&self.settings.gateway, &Environment::default(), Some("cli"));
+        Self { internals: true, tokens, ..self }
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.
@@ -187,7 +205,7 @@ impl GatewayState {
 /// Builds the router with all routes of a gateway.
 pub fn router(state: GatewayState) -> Router {
     let access = if state.tokens.is_empty() { Access::ThisMachine } else { Access::Token };
-    let (api, described) = routes::api(access).parts();
+    let (api, described) = routes::api(access, &state).parts();
     let (health, open) = routes::health().parts();
     let api = api
         .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))

@@ -19,6 +19,8 @@ use tokio::time::{Instant, timeout_at};
 pub struct Limits {
     /// Open connections (`gateway.max_connections`); more wait until one closes.
     pub connections: usize,
+    /// Open connections of one address (`gateway.max_connections_per_address`); further ones are closed. 0 is no limit.
+    pub connections_per_address: usize,
     /// Open event streams (`gateway.max_streams`); more get 503.
     pub streams: usize,
     /// Bytes of a request line with its headers; longer ones get 431. At least 8 KiB.
@@ -28,6 +30,8 @@ pub struct Limits {
     pub head_time: Duration,
     /// Time from a request's headers until its body is complete. Then the request gets 408.
     pub body_time: Duration,
+    /// Time in which a client has to take some of its response. Then the gateway closes the connection.
+    pub write_time: Duration,
 }
 
 impl Limits {
@@ -35,10 +39,12 @@ impl Limits {
     pub fn new(settings: &Settings) -> Self {
         Self {
             connections: settings.gateway.max_connections,
+            connections_per_address: settings.gateway.max_connections_per_address,
             streams: settings.gateway.max_streams,
             head_bytes: 64 * 1024,
             head_time: Duration::from_secs(30),
             body_time: Duration::from_secs(60),
+            write_time: Duration::from_secs(60),
         }
     }
 }

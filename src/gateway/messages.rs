@@ -1,16 +1,25 @@
 //! `POST /api/v1/messages`.
 
+use super::caller::Caller;
 use super::input::Body;
 use super::operation::Operation;
+use super::roles::{FRONT_ENDS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::access::address_of;
 use commands::enqueue::Accepted;
+use commands::error::CommandError;
 use commands::messages::{self, NewMessage};
 use serde_json::{Map, Value};
+use types::ids;
+use types::job::DEFAULT_CHANNEL;
 
 pub(super) const POST_MESSAGE: Operation = Operation::post("/api/v1/messages", "messages", "post_message")
+    .roles(FRONT_ENDS)
+    .shows(Reach::Selected)
+    .audited(false)
     .summary("Publishes a user's message.")
     .details(
         "202 means that the queue has stored it. `job_id` names the turn: a repeat with the same `job_id` also gets \
@@ -20,10 +29,11 @@ pub(super) const POST_MESSAGE: Operation = Operation::post("/api/v1/messages", "
     .accepted::<Accepted>("The queue has stored the message");
 pub(super) async fn post_message(
     State(state): State<GatewayState>,
+    caller: Caller,
     Body(document): Body<Map<String, Value>>,
 ) -> Result<(StatusCode, Json<Accepted>), Reject> {
     messages::log_unknown_fields(&document);
-    let message: NewMessage = serde_path_to_error::deserialize(Value::Object(document)).map_err(|error| {
+    let mut message: NewMessage = serde_path_to_error::deserialize(Value::Object(document)).map_err(|error| {
         let place = Some(error.path().to_string()).filter(|path| path != ".").map(|path| format!("{path}: "));
         let message = format!("{}{}", place.unwrap_or_default(), error.inner());
         Reject::invalid(
@@ -32,6 +42,45 @@ pub(super) async fn post_message(
             "send {session_id, agent_id, text, job_id?, user_id?, channel?, metadata?}",
         )
     })?;
+    if !caller.scope().is_everything() {
+        address(&state, &caller, &mut message).await?;
+    }
+    if state.agent_rates.is_limited() {
+        state.agent_rates.count(&agent_of(&state, &message).await?)?;
+    }
     let accepted = messages::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
+}
+
+/// Checks that a limited caller may send this message, and fills in the channel if the caller has only one.
+async fn address(state: &GatewayState, caller: &Caller, message: &mut NewMessage) -> Result<(), Reject> {
+    let scope = caller.scope();
+    ids::check("session_id", &message.session_id)?;
+    if let (None, [only]) = (&message.channel, scope.channels.as_slice()) {
+        message.channel = Some(only.clone());
+    }
+    let channel = message.channel.as_deref().unwrap_or(DEFAULT_CHANNEL);
+    if !scope.covers_channel(channel) {
+        return Err(caller.is_limited(&format!("`{channel}` is not one of its channels")));
+    }
+    if let Some(agent_id) = message.agent_id.as_deref().filter(|agent_id| !scope.covers_agent(agent_id)) {
+        return Err(caller.is_limited(&format!("`{agent_id}` is not one of its agents")));
+    }
+    // A session that exists must be the caller's; an unknown id begins a new one.
+    let known = address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?;
+    let covered = known.is_none_or(|known| scope.covers(&message.session_id, &known.channel, &known.agent_id));
+    if covered && scope.covers_id(&message.session_id) {
+        return Ok(());
+    }
+    Err(CommandError::unknown_session(&message.session_id).into())
+}
+
+/// The agent that a message is for; empty if the session is unknown.
+async fn agent_of(state: &GatewayState, message: &NewMessage) -> Result<String, Reject> {
+    if let Some(agent_id) = &message.agent_id {
+        return Ok(agent_id.clone());
+    }
+    ids::check("session_id", &message.session_id)?;
+    let known = address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?;
+    Ok(known.unwrap_or_default().agent_id)
 }

@@ -2,6 +2,7 @@
 
 use super::GatewayState;
 use super::operation::Operation;
+use super::roles::READERS;
 use crate::exposition;
 use axum::extract::{MatchedPath, State};
 use axum::http::header::CONTENT_TYPE;
@@ -10,6 +11,7 @@ use axum::response::IntoResponse;
 use base::metrics::metrics;
 
 pub(super) const SHOW: Operation = Operation::get("/metrics", "operation", "metrics")
+    .roles(READERS)
     .summary("Returns the metrics of this process in Prometheus' text format.")
     .text("Metrics of this process");
 pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse {

@@ -1,6 +1,7 @@
 //! The models with their circuits, and the agents and workflow stages that use them.
 
 use super::operation::Operation;
+use super::roles::{READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -8,6 +9,8 @@ use commands::models::{ModelList, list};
 use engine::model::registry::ModelInfo;
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/models", "agents", "list_models")
+    .roles(READERS)
+    .shows(Reach::Open)
     .summary("Lists agents, workflow stages and models, with the models that each of them uses.")
     .details(
         "Each agent has its models and its token budget, each stage the models that it names itself. The circuits are \

@@ -1,9 +1,11 @@
 //! `GET /openapi.json`: the description of the API. [`Routes`] takes a handler only together with its [`Operation`], so
 //! that none is served undescribed.
 
+use super::access::guard;
 use super::error_codes::{self, Codes};
 use super::operation::Operation;
 use super::reject::ErrorResponse;
+use super::roles::{ALL, Reach};
 use super::{GatewayState, schemas};
 use axum::Router;
 use axum::body::Bytes;
@@ -11,6 +13,7 @@ use axum::extract::Extension;
 use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, on};
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
@@ -18,8 +21,8 @@ use serde_json::{Map, Value, json};
 /// The text at the beginning of the document.
 const DESCRIPTION: &str = "\
 A durable workflow engine for conversational agents: send messages by POST, receive replies as server-sent events. With \
-`gateway.tokens` set, every endpoint except the health checks requires a bearer token; without it the gateway serves \
-only its own machine. An error response has a stable `code`; the examples of each response list its codes. A response \
+tokens in the settings, every endpoint except the health checks requires a bearer token with a role; without them the \
+gateway serves only its own machine. An error response has a stable `code`; the examples of each response list its codes. A response \
 repeats the request's `x-request-id`, or has a new one.";
 
 /// Who may call a route.
@@ -38,6 +41,8 @@ pub(super) struct Routes {
     router: Router<GatewayState>,
     endpoints: Vec<Endpoint>,
     access: Access,
+    /// What the guard of each endpoint checks with; `None` for endpoints without one.
+    guarded: Option<GatewayState>,
 }
 
 /// An operation under one path, with the errors of its handler.
@@ -51,8 +56,14 @@ pub(super) struct Endpoint {
 }
 
 impl Routes {
-    pub(super) fn new(access: Access) -> Self {
-        Self { router: Router::new(), endpoints: Vec::new(), access }
+    /// Routes that every caller may use.
+    pub(super) fn unguarded(access: Access) -> Self {
+        Self { router: Router::new(), endpoints: Vec::new(), access, guarded: None }
+    }
+
+    /// Routes for callers with the roles of each operation.
+    pub(super) fn guarded(access: Access, state: &GatewayState) -> Self {
+        Self { guarded: Some(state.clone()), ..Self::unguarded(access) }
     }
 
     /// Serves `handler` under the path of `operation`. `errors` are those of the handler; the errors of the parameters,
@@ -87,6 +98,10 @@ impl Routes {
         handler: MethodRouter<GatewayState>,
         errors: &'static [Codes],
     ) -> Self {
+        let handler = match &self.guarded {
+            Some(state) => handler.layer(from_fn_with_state((state.clone(), operation), guard)),
+            None => handler,
+        };
         let router = self.router.route(&path, handler);
         self.endpoints.push(Endpoint { path, operation, suffix, errors, access: self.access });
         Self { router, ..self }
@@ -110,7 +125,7 @@ impl Endpoint {
         described["responses"] = Value::Object(responses);
         described["security"] = match self.access {
             Access::Everyone | Access::ThisMachine => json!([]),
-            Access::Token => json!([{"bearer": []}]),
+            Access::Token => self.operation.roles.iter().map(|role| json!({"bearer": [role]})).collect(),
         };
         described
     }
@@ -120,8 +135,11 @@ impl Endpoint {
         let mut errors = match self.access {
             Access::Everyone => Vec::new(),
             Access::ThisMachine => vec![error_codes::FOREIGN],
-            Access::Token => vec![error_codes::TOKEN],
+            Access::Token => vec![error_codes::TOKEN, error_codes::ROLE],
         };
+        if self.access == Access::Token && self.operation.is_audited() {
+            errors.push(error_codes::STORE);
+        }
         let Operation { path, query, body, .. } = self.operation;
         errors.extend(path.contains('{').then_some(error_codes::PATH));
         errors.extend(query.map(|_| error_codes::QUERY));
@@ -146,7 +164,8 @@ impl Document {
             paths.entry(endpoint.path).or_insert_with(|| json!({}))[endpoint.operation.method] = described;
         }
         let bearer = json!({
-            "type": "http", "scheme": "bearer", "description": "One of the tokens in `gateway.tokens`"
+            "type": "http", "scheme": "bearer",
+            "description": "A token of `gateway.tokens` or `[[gateway.access]]`. Each operation lists the roles of its callers."
         });
         let license = env!("CARGO_PKG_LICENSE");
         let document = json!({
@@ -173,6 +192,8 @@ impl Document {
 }
 
 pub(super) const SHOW: Operation = Operation::get("/openapi.json", "operation", "openapi")
+    .roles(ALL)
+    .shows(Reach::Open)
     .summary("Returns this description (OpenAPI 3.1).")
     .ok::<Value>("This document");
 pub(super) async fn show(Extension(document): Extension<Document>) -> ([(HeaderName, HeaderValue); 1], Bytes) {

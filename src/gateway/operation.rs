@@ -2,11 +2,13 @@
 //! the response if it succeeds. `openapi` adds the errors.
 
 use super::examples::{self, Examples};
+use super::roles::Reach;
 use super::schemas::{plain, without_null};
 use axum::routing::MethodFilter;
 use definitions::knowledge::source::MAX_NAME;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
+use types::access::Role;
 use types::ids::{DottedId, Id};
 
 /// Returns the schema of a type.
@@ -20,7 +22,11 @@ pub(super) struct Operation {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     tag: &'static str,
-    id: &'static str,
+    pub(super) id: &'static str,
+    /// Who may call it. Without roles, nobody may.
+    pub(super) roles: &'static [Role],
+    reach: Option<Reach>,
+    audited: Option<bool>,
     summary: &'static str,
     details: Option<&'static str>,
     pub(super) query: Option<SchemaOf>,
@@ -77,6 +83,9 @@ impl Operation {
             path,
             tag,
             id,
+            roles: &[],
+            reach: None,
+            audited: None,
             summary: "",
             details: None,
             query: None,
@@ -85,6 +94,31 @@ impl Operation {
             success: None,
             no_content: None,
         }
+    }
+
+    /// The roles that may call it.
+    pub(super) const fn roles(self, roles: &'static [Role]) -> Self {
+        Self { roles, ..self }
+    }
+
+    /// What it shows, if the path alone does not say so.
+    pub(super) const fn shows(self, reach: Reach) -> Self {
+        Self { reach: Some(reach), ..self }
+    }
+
+    /// Whether calls enter the audit trail. By default those of all methods except GET do.
+    pub(super) const fn audited(self, audited: bool) -> Self {
+        Self { audited: Some(audited), ..self }
+    }
+
+    /// What it shows: by default what its path names, and else everything.
+    pub(super) fn reach(&self) -> Reach {
+        let named = ["{session_id}", "{run_id}", "{agent_id}"].iter().any(|name| self.path.contains(name));
+        self.reach.unwrap_or(if named { Reach::Path } else { Reach::Everything })
+    }
+
+    pub(super) fn is_audited(&self) -> bool {
+        self.audited.unwrap_or(self.method != "get")
     }
 
     /// One sentence.
@@ -208,6 +242,7 @@ fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
     let (id, text) = (schemas.subschema_for::<Id>(), json_schema!({"type": "string"}));
     let (description, example, schema) = match name {
         "session_id" => ("The session", "s1", id),
+        "user_id" => ("The user, as the channel names it", "u1", schemas.subschema_for::<DottedId>()),
         "turn_id" => ("The turn", "m-1", schemas.subschema_for::<DottedId>()),
         "agent_id" => ("The agent", "sales", id),
         "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),

@@ -1,6 +1,7 @@
 //! The running processes, as they announce themselves in the store.
 
 use super::operation::Operation;
+use super::roles::READERS;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -14,6 +15,7 @@ pub(super) struct ProcessList {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/processes", "operation", "list_processes")
+    .roles(READERS)
     .summary("Lists the processes that run now.")
     .details("Each has its roles and the names of its models, flows, functions, secrets and private hosts; no values.")
     .ok::<ProcessList>("The processes");

@@ -50,8 +50,13 @@ impl Reject {
 
     /// 401 Unauthorized.
     pub(super) fn unauthorized() -> Self {
-        let hint = "send `Authorization: Bearer <token>` with one of the tokens of the setting `gateway.tokens`";
+        let hint = "send `Authorization: Bearer <token>` with a token of `gateway.tokens` or `[[gateway.access]]`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the request has no valid bearer token", hint)
+    }
+
+    /// 403 Forbidden: the caller may not do this.
+    pub(super) fn forbidden(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message, hint)
     }
 
     /// 403 for a request from another machine or web page; `header` is the header that names it.
@@ -109,6 +114,8 @@ impl IntoResponse for Reject {
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            // Who has no token keeps no connection.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

@@ -5,18 +5,22 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    agents, control, dead_letters, decisions, deletion, doctor, events, health, knowledge, messages, metrics, models,
-    openapi, processes, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, audit, control, dead_letters, decisions, deletion, doctor, events, health, knowledge,
+    messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.
 pub(super) fn health() -> Routes {
-    Routes::new(Access::Everyone).add(health::ALIVE, health::alive, &[]).add(health::READY, health::ready, &[NOT_READY])
+    Routes::unguarded(Access::Everyone).add(health::ALIVE, health::alive, &[]).add(
+        health::READY,
+        health::ready,
+        &[NOT_READY],
+    )
 }
 
 /// All other routes.
-pub(super) fn api(access: Access) -> Routes {
-    let routes = operation(agents_and_knowledge(sessions(Routes::new(access))));
+pub(super) fn api(access: Access, state: &GatewayState) -> Routes {
+    let routes = operation(agents_and_knowledge(sessions(Routes::guarded(access, state))));
     runs(workflows(routes))
 }
 
@@ -26,7 +30,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(
             messages::POST_MESSAGE,
             messages::post_message,
-            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, STORE, QUEUE, PUBLISH],
+            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, AGENT_RATE, STORE, QUEUE, PUBLISH],
         )
         .add(sessions::LIST, sessions::list, &[ID, STORE])
         .add(sessions::SHOW, sessions::show, &[ID, SESSION, STORE])
@@ -70,6 +74,7 @@ fn operation(routes: Routes) -> Routes {
         .add(decisions::SCHEMAS, decisions::schemas, &[])
         .add(decisions::SCHEMA, decisions::schema, &[DECISION_TYPE])
         .add(decisions::LIST, decisions::list, &[ID, SESSION, STORE])
+        .add(audit::LIST, audit::list, &[STORE])
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])

@@ -4,6 +4,7 @@
 use super::event_stream::{self, EventStream, Position};
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
+use super::roles::{OPERATORS, READERS};
 use super::run_events::{self, FollowedEvent, stream_of};
 use super::{GatewayState, Reject, events};
 use axum::Json;
@@ -106,6 +107,7 @@ pub(super) const POST_RUN: Operation = Operation::post(
     "workflows",
     "run_workflow",
 )
+.roles(OPERATORS)
 .summary("Starts a run and follows it until it ends.")
 .details(
     "`event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end \
@@ -126,6 +128,8 @@ pub(super) const GET_RUN: Operation = Operation::get(
     "workflows",
     "run_workflow_by_address",
 )
+.roles(OPERATORS)
+.audited(true)
 .summary("Starts a run and follows it, for a browser's EventSource: the events have no name.")
 .details(
     "With a `Last-Event-ID` that run continues, and no run is started. After its last event the response is 204, \
@@ -162,6 +166,7 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
 
 pub(super) const POST_START: Operation =
     Operation::post("/api/v1/workflows/{workflow_id}/runs", "workflows", "start_run")
+        .roles(OPERATORS)
         .summary("Starts a run without following it.")
         .body::<RunRequest>()
         .accepted::<StartedRun>("The queue has stored the run");
@@ -176,6 +181,7 @@ pub(super) async fn post_start(
 }
 
 pub(super) const FOLLOW: Operation = Operation::get("/api/v1/runs/{run_id}/events", "workflows", "follow_run")
+    .roles(READERS)
     .summary("Follows a run until it ends.")
     .details("`id:` is the sequence in the stream of events, `event:` is `run`, `data:` a `RunEvent`.")
     .query::<Position>()

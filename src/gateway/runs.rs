@@ -1,7 +1,10 @@
 //! Runs of workflows: list, show, cancel, resume and restart.
 
+use super::access::session_in_scope;
+use super::caller::Caller;
 use super::input::{Body, Filter, OptionalBody, Params};
 use super::operation::Operation;
+use super::roles::{OPERATORS, READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -69,13 +72,20 @@ pub(super) struct AnswerRequest {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/runs", "workflows", "list_runs")
+    .roles(READERS)
+    .shows(Reach::Selected)
     .summary("Lists runs, newest first.")
     .query::<RunFilter>()
     .ok::<RunList>("The runs");
 pub(super) async fn list(
     State(state): State<GatewayState>,
+    caller: Caller,
     Filter(which): Filter<RunFilter>,
 ) -> Result<Json<RunList>, Reject> {
+    if !caller.scope().is_everything() {
+        let Some(session_id) = &which.session_id else { return Err(caller.is_limited("give `session_id`")) };
+        session_in_scope(&state, caller.scope(), session_id).await?;
+    }
     for (field, id) in [("workflow_id", &which.workflow_id), ("session_id", &which.session_id)] {
         id.iter().try_for_each(|id| ids::check(field, id))?;
     }
@@ -86,6 +96,7 @@ pub(super) async fn list(
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/runs/{run_id}", "workflows", "show_run")
+    .roles(READERS)
     .summary("Shows a run with its timeline: each stage with its times, input, output and tokens.")
     .ok::<RunDetails>("The run");
 pub(super) async fn show(
@@ -96,6 +107,7 @@ pub(super) async fn show(
 }
 
 pub(super) const DIAGRAM: Operation = Operation::get("/api/v1/runs/{run_id}/diagram", "workflows", "show_run_diagram")
+    .roles(READERS)
     .summary("Draws a run as a Mermaid flowchart, the nodes of a graph coloured by their states.")
     .ok::<RunDiagram>("The flowchart");
 pub(super) async fn diagram(
@@ -106,21 +118,24 @@ pub(super) async fn diagram(
 }
 
 pub(super) const CANCEL: Operation = Operation::post("/api/v1/runs/{run_id}/cancel", "workflows", "cancel_run")
+    .roles(OPERATORS)
     .summary("Cancels a run.")
     .details("For a run within a session's turn it cancels that turn.")
     .optional_body::<Cancellation>()
     .accepted::<StartedRun>("The queue has stored the command");
 pub(super) async fn cancel(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(run_id): Params<String>,
     OptionalBody(why): OptionalBody<Cancellation>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let cancelled = commands::runs::cancel_run(queue, store, &run_id, why.reason, why.by).await?;
+    let cancelled = commands::runs::cancel_run(queue, store, &run_id, why.reason, caller.speaks_as(why.by)).await?;
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
 pub(super) const RESUME: Operation = Operation::post("/api/v1/runs/{run_id}/resume", "workflows", "resume_run")
+    .roles(OPERATORS)
     .summary("Continues a failed or cancelled run.")
     .details("Recorded stages keep their output, failed stages run again.")
     .accepted::<StartedRun>("The queue has stored the command");
@@ -133,6 +148,7 @@ pub(super) async fn resume(
 }
 
 pub(super) const RESTART: Operation = Operation::post("/api/v1/runs/{run_id}/restart", "workflows", "restart_run")
+    .roles(OPERATORS)
     .summary("Repeats a run from a stage or a node, as a new run.")
     .body::<Restart>()
     .accepted::<StartedRun>("The queue has stored the new run");
@@ -147,6 +163,7 @@ pub(super) async fn restart(
 }
 
 pub(super) const ANSWER: Operation = Operation::post("/api/v1/runs/{run_id}/answer", "workflows", "answer_run")
+    .roles(OPERATORS)
     .summary("Answers a question of a run.")
     .details(
         "Of several open questions, the one that was asked first is answered; the response names it. The same answer \
@@ -156,11 +173,12 @@ pub(super) const ANSWER: Operation = Operation::post("/api/v1/runs/{run_id}/answ
     .accepted::<AnsweredRun>("The queue has stored the answer");
 pub(super) async fn answer(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(run_id): Params<String>,
     Body(request): Body<AnswerRequest>,
 ) -> Result<(StatusCode, Json<AnsweredRun>), Reject> {
     let AnswerRequest { text, node, by } = request;
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
-    let answered = answer_run(queue, store, &run_id, NewAnswer { text, node, by }).await?;
+    let answered = answer_run(queue, store, &run_id, NewAnswer { text, node, by: caller.speaks_as(by) }).await?;
     Ok((StatusCode::ACCEPTED, Json(answered)))
 }

@@ -1,6 +1,7 @@
 //! The HTTP server with its [`Limits`]. `axum::serve` bounds neither the time for a request's headers nor the number of
 //! connections.
 
+use super::addresses::{AddressSlot, Addresses};
 use super::{GatewayState, Limits, router, watch_router};
 use axum::Router;
 use base::tasks::{OnPanic, Tasks};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -25,13 +27,13 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Serves the gateway until `stop`. Then event streams end immediately, and other open requests get a few seconds.
 ///
-/// Returns an error if `gateway.tokens` is empty and the listener's address is not a loopback address.
+/// Returns an error if the settings have no tokens and the listener's address is not a loopback address.
 pub async fn serve(listener: TcpListener, state: GatewayState, stop: CancellationToken) -> io::Result<()> {
     let address = listener.local_addr()?;
     if !address.ip().to_canonical().is_loopback() && state.tokens.is_empty() {
         return Err(io::Error::other(format!(
-            "gateway.tokens: none is set, so gateway.listen = {address} would be open to everyone; set tokens, or \
-             listen on 127.0.0.1"
+            "gateway.tokens: neither these nor gateway.access are set, so gateway.listen = {address} would be open to \
+             everyone; set tokens, or listen on 127.0.0.1"
         )));
     }
     let state = GatewayState { stop: stop.clone(), ..state };
@@ -48,7 +50,8 @@ pub async fn serve_watch(listener: TcpListener, state: GatewayState, stop: Cance
 
 async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-    let server = Server { slots, limits, router, stop, cut: CancellationToken::new() };
+    let addresses = Addresses::default();
+    let server = Server { slots, addresses, limits, router, stop, cut: CancellationToken::new() };
     let connections = Tasks::new();
     server.accept(&listener, &connections).await;
     drop(listener);
@@ -59,6 +62,7 @@ async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, sto
 
 struct Server {
     slots: Arc<Semaphore>,
+    addresses: Addresses,
     limits: Limits,
     router: Router,
     stop: CancellationToken,
@@ -80,8 +84,13 @@ impl Server {
                 } => accepted,
             };
             match accepted {
-                (Ok((stream, _)), Some(slot)) => {
-                    let served = serve_one(stream, self.router.clone(), self.limits, slot, self.stop.clone());
+                (Ok((stream, peer)), Some(slot)) => {
+                    let Some(of_address) = self.addresses.take(peer.ip(), self.limits.connections_per_address) else {
+                        debug!("closing a connection of {}: it has too many", peer.ip());
+                        continue;
+                    };
+                    let slots = (slot, of_address);
+                    let served = serve_one(stream, self.router.clone(), self.limits, slots, self.stop.clone());
                     let cut = self.cut.clone();
                     connections.spawn("connection", OnPanic::Log, async move {
                         tokio::select! {
@@ -123,7 +132,7 @@ async fn serve_one(
     stream: TcpStream,
     router: Router,
     limits: Limits,
-    slot: OwnedSemaphorePermit,
+    slots: (OwnedSemaphorePermit, AddressSlot),
     stop: CancellationToken,
 ) {
     // Events are small and must not wait for further data (Nagle's algorithm).
@@ -131,7 +140,10 @@ async fn serve_one(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     http.max_header_size(limits.head_bytes).max_buf_size(limits.head_bytes);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // A client that does not read would keep its connection and its waiting events for ever.
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write_time));
+    let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -143,5 +155,5 @@ async fn serve_one(
     if let Err(problem) = ended {
         debug!("connection ended: {problem}");
     }
-    drop(slot);
+    drop(slots);
 }

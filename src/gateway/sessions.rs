@@ -1,7 +1,9 @@
 //! Sessions and their turns: list and show.
 
+use super::caller::Caller;
 use super::input::{Filter, Params};
 use super::operation::Operation;
+use super::roles::{FRONT_ENDS_AND_READERS, READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -45,22 +47,31 @@ pub(super) struct SessionFilter {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions", "list_sessions")
+    .roles(READERS)
+    .shows(Reach::Selected)
     .summary("Lists sessions, last changed first.")
     .query::<SessionFilter>()
     .ok::<SessionList>("The sessions");
 pub(super) async fn list(
     State(state): State<GatewayState>,
+    caller: Caller,
     Filter(which): Filter<SessionFilter>,
 ) -> Result<Json<SessionList>, Reject> {
     if let Some(agent_id) = &which.agent_id {
         ids::check("agent_id", agent_id)?;
     }
-    let query = SessionQuery { status: which.status, agent_id: which.agent_id, limit: bounded(which.limit)? };
+    let query = SessionQuery {
+        status: which.status,
+        agent_id: which.agent_id,
+        scope: caller.scope().clone(),
+        limit: bounded(which.limit)?,
+    };
     let sessions = state.store.sessions(query).await?;
     Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionSummary::from).collect() }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}", "sessions", "show_session")
+    .roles(FRONT_ENDS_AND_READERS)
     .summary("Shows a session: its status, history, profile and timers.")
     .details("`has_jobs` is missing if the queue does not respond within 1 s.")
     .ok::<SessionDetails>("The session, without its lease");
@@ -87,6 +98,7 @@ pub(super) struct LimitParam {
 }
 
 pub(super) const TURNS: Operation = Operation::get("/api/v1/sessions/{session_id}/turns", "sessions", "list_turns")
+    .roles(READERS)
     .summary("Lists a session's turns, newest first.")
     .details("A turn is listed after its commit.")
     .query::<LimitParam>()
@@ -103,6 +115,7 @@ pub(super) async fn turns(
 
 pub(super) const TURN: Operation =
     Operation::get("/api/v1/sessions/{session_id}/turns/{turn_id}", "sessions", "show_turn")
+        .roles(READERS)
         .summary("Shows a turn with its steps.")
         .ok::<TurnDetails>("The turn");
 pub(super) async fn turn(

@@ -1,7 +1,10 @@
 //! Pending timers of all sessions or of one.
 
+use super::access::session_in_scope;
+use super::caller::Caller;
 use super::input::Filter;
 use super::operation::Operation;
+use super::roles::{READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -28,13 +31,20 @@ pub(super) struct TimerFilter {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/timers", "sessions", "list_timers")
+    .roles(READERS)
+    .shows(Reach::Selected)
     .summary("Lists pending timers, next due first.")
     .query::<TimerFilter>()
     .ok::<TimerList>("The timers");
 pub(super) async fn list(
     State(state): State<GatewayState>,
+    caller: Caller,
     Filter(which): Filter<TimerFilter>,
 ) -> Result<Json<TimerList>, Reject> {
+    if !caller.scope().is_everything() {
+        let Some(session_id) = &which.session_id else { return Err(caller.is_limited("give `session_id`")) };
+        session_in_scope(&state, caller.scope(), session_id).await?;
+    }
     let timers = pending(state.store.as_ref(), which.session_id.as_deref(), bounded(which.limit)?).await?;
     Ok(Json(TimerList { timers }))
 }

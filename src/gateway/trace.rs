@@ -48,6 +48,7 @@ fn span_of(request: &Request, id: &HeaderValue) -> Span {
                 path = request.uri().path(),
                 session_id = Empty,
                 job_id = Empty,
+                caller = Empty,
             )
         };
     }

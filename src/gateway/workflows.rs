@@ -2,6 +2,7 @@
 
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
+use super::roles::{ADMINS, READERS};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -29,6 +30,7 @@ pub(super) struct WorkflowFilter {
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/workflows", "workflows", "list_workflows")
+    .roles(READERS)
     .summary("Lists all workflows, ordered by id, or the plans of a session.")
     .details("Without `owner_session` the list has no plans of sessions.")
     .query::<WorkflowFilter>()
@@ -45,6 +47,7 @@ pub(super) async fn list(
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/workflows/{workflow_id}", "workflows", "show_workflow")
+    .roles(READERS)
     .summary("Shows a workflow as registered.")
     .ok::<StoredWorkflow>("The workflow");
 pub(super) async fn show(
@@ -56,6 +59,7 @@ pub(super) async fn show(
 
 pub(super) const STRUCTURE: Operation =
     Operation::get("/api/v1/workflows/{workflow_id}/structure", "workflows", "show_workflow_structure")
+        .roles(READERS)
         .summary("Shows a workflow's structure for display.")
         .details("Nested: types, ids, stages, branches and routes, inputs, conditions and limits.")
         .ok::<Value>("The structure");
@@ -69,6 +73,7 @@ pub(super) async fn structure(
 }
 
 pub(super) const PUT: Operation = Operation::put("/api/v1/workflows/{workflow_id}", "workflows", "register_workflow")
+    .roles(ADMINS)
     .summary("Registers a workflow: checks and stores it.")
     .details("The body is a workflow file as JSON. Every run that starts after the response uses it.")
     .file_body("A workflow file as JSON, see docs/workflows.md")

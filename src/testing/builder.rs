@@ -113,11 +113,11 @@ impl TestEngineBuilder {
         self
     }
 
-    /// Sets values for `${NAME}` in agent files, and allows these names.
+    /// Sets values for `${NAME}` in agent files, and allows these names for all hosts.
     #[must_use]
     pub fn secrets<const N: usize>(mut self, values: [(&str, &str); N]) -> Self {
         let names: Vec<String> = values.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let allow = |settings: &mut Settings| settings.secrets.allow = names;
+        let allow = |settings: &mut Settings| (settings.secrets.allow, settings.secrets.unbound) = (names, true);
         self.engine = self.engine.environment(values.into_iter().collect()).configure(allow);
         self
     }

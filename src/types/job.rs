@@ -284,6 +284,9 @@ impl Job {
     }
 }
 
+/// The channel of a session whose messages name none.
+pub const DEFAULT_CHANNEL: &str = "default";
+
 /// The fields of every job.
 const COMMON: [&str; 3] = ["type", "session_id", "job_id"];
 

@@ -6,10 +6,16 @@
 //! its [`outcome`]. It arms each follow-up [`timer`]. A workflow's execution is a [`run`], which ends with a [`run_outcome`]. A job that
 //! cannot be handled becomes a dead letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
 //!
+//! A caller of the gateway has a role ([`access`]), and the changes it makes are listed in the [`audit`] trail.
+//! [`allowed_secrets`] and [`host_pattern`] say which host may receive which secret.
+//!
 //! [`ids`], [`depth`], [`duration`], [`timestamp`] and [`canonical`] define the formats that all of these use.
 
+pub mod access;
 pub mod action;
 pub mod agent;
+pub mod allowed_secrets;
+pub mod audit;
 pub mod budget;
 pub mod canonical;
 pub mod cause;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use types::agent::HttpCall;
+use types::allowed_secrets::SecretRefusal;
 
 #[derive(Clone, Debug)]
 struct Seen {
@@ -84,9 +85,9 @@ async fn record(
 
 fn secrets() -> SecretFill {
     SecretFill::new(
-        Arc::new(|token| match token {
+        Arc::new(|token, host| match token {
             "${TOKEN}" => Ok("s3cret".into()),
-            _ => Err(format!("{token} is not allowed; list its name in `secrets.allow`")),
+            _ => Err(SecretRefusal::NotListed { name: token.into(), host: Some(host.into()) }.into()),
         }),
         Arc::new(|text| text.replace("s3cret", "***")),
     )

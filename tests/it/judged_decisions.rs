@@ -142,7 +142,7 @@ async fn settings_and_agents_limit_decisions() {
 #[tokio::test]
 async fn an_agent_file_binds_secrets_and_registers_sub_agents() {
     let mut settings = Settings::default();
-    settings.secrets.allow = vec!["WEATHER_API_KEY".into()];
+    settings.secrets.allow = vec!["WEATHER_API_KEY@api.weather.com".into()];
     let gateway = Gateway::idle(&embedded_with(settings).await).await;
     let agent = json!({
         "id": "planner", "sop": "x", "mode": "coordinator",

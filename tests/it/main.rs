@@ -1,6 +1,7 @@
 //! Behaviour through public interfaces, on real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
+mod access;
 mod agents;
 mod asking;
 mod away;

@@ -1,11 +1,13 @@
 //! Checks that involve several settings, and checks of the meaning of single values.
 
+use super::access;
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
-use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Settings};
+use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Secrets, Settings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use types::allowed_secrets::AllowedSecrets;
 use types::duration;
 use types::host_pattern::HostPattern;
 use url::Url;
@@ -23,6 +25,7 @@ pub(super) fn check(
     check.addresses(settings, env, client_only);
     check.hosts(&settings.http.allow_private);
     check.hosts_of_nodes(&settings.decisions.allowed_hosts);
+    check.secrets(&settings.secrets);
     for (name, model) in &settings.models {
         check.model(name, model, env, client_only);
     }
@@ -31,6 +34,7 @@ pub(super) fn check(
         check.connector(name, connector, env, client_only);
     }
     check.telemetry(settings);
+    check.problems.extend(access::problems(&settings.gateway.access, (!client_only).then_some(env)));
     if !client_only {
         check.listeners(settings);
     }
@@ -161,6 +165,13 @@ impl SettingsChecker<'_> {
         }
     }
 
+    fn secrets(&mut self, secrets: &Secrets) {
+        let (_, problems) = AllowedSecrets::read(&secrets.allow, secrets.unbound);
+        for (entry, problem) in problems {
+            self.report("secrets.allow", format!("found `{entry}`"), problem.to_string());
+        }
+    }
+
     fn model(&mut self, name: &str, model: &Model, env: &Environment, client_only: bool) {
         if model.provider == Provider::Offline {
             return;
@@ -238,7 +249,16 @@ impl SettingsChecker<'_> {
         }
         let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
         for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
-            if !address.ip().is_loopback() && gateway.tokens.is_empty() {
+            if address.ip().is_loopback() {
+                continue;
+            }
+            if let Some(token) = gateway.tokens.iter().find(|token| access::is_well_known(token)) {
+                let found = format!(
+                    "holds `{token}`, which everybody knows from example files, while others can reach `{address}`"
+                );
+                self.report("gateway.tokens", found, "write a random token of at least 16 characters");
+            }
+            if !gateway.needs_token() {
                 let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");
                 let remedy = format!(
                     "set `gateway.tokens` (TURNWHEEL_GATEWAY__TOKENS), or listen on `{}`",
@@ -247,7 +267,7 @@ impl SettingsChecker<'_> {
                 self.report(key, found, remedy);
             }
         }
-        self.origins_of_pages(&gateway.cors, gateway.tokens.is_empty());
+        self.origins_of_pages(&gateway.cors, !gateway.needs_token());
         if gateway.max_streams >= gateway.max_connections {
             let found = format!("found {}, which leaves no connection for other requests", gateway.max_streams);
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);

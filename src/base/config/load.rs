@@ -335,6 +335,9 @@ impl SettingsReader {
         // A table into which several sources wrote has no source of its own. The source of its first value stands in.
         let tag = match raw {
             Raw::Dict(_, inner) => return inner.values().find_map(|value| self.origin(value)),
+            Raw::Array(_, items) if items.iter().any(|item| item.as_dict().is_some()) => {
+                return items.iter().find_map(|item| self.origin(item));
+            }
             other => other.tag(),
         };
         self.merged.get_metadata(tag).and_then(|metadata| self.by_name.get(metadata.name.as_ref())).cloned()
@@ -351,9 +354,8 @@ impl SettingsReader {
             self.problems.push(Problem { key: dotted, origin, found, remedy });
             return;
         };
-        if let (Kind::Path, Some(Origin::File(file)), Some(text)) = (key.kind, &origin, value.as_str()) {
-            let folder = file.parent().unwrap_or(Path::new(""));
-            value = folder.join(text).to_string_lossy().into();
+        if let Some(Origin::File(file)) = &origin {
+            value = beside(file, key.kind, value);
         }
         put(&mut self.values, path, value);
         self.origins.insert(dotted, origin.unwrap_or(Origin::Default));
@@ -397,6 +399,24 @@ impl SettingsReader {
                 }
             }
         }
+    }
+}
+
+/// The value with its paths relative to the folder of the settings file.
+fn beside(file: &Path, kind: Kind, value: Value) -> Value {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let join = |text: &str| Value::from(folder.join(text).to_string_lossy());
+    match (kind, value) {
+        (Kind::Path, Value::String(text)) => join(&text),
+        (Kind::Tables(paths), Value::Array(mut tables)) => {
+            for table in tables.iter_mut().filter_map(Value::as_object_mut) {
+                for path in table.iter_mut().filter(|(name, _)| paths.contains(&name.as_str())).map(|(_, path)| path) {
+                    *path = path.as_str().map_or(Value::Null, join);
+                }
+            }
+            Value::Array(tables)
+        }
+        (_, value) => value,
     }
 }
 

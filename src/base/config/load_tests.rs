@@ -1,7 +1,8 @@
 use super::*;
-use crate::config::{Backend, Provider, SecretValues};
+use crate::config::{Backend, Provider, SecretValues, show};
 use std::time::Duration;
 use tempfile::TempDir;
+use types::access::Role;
 
 struct Case {
     directory: TempDir,
@@ -224,7 +225,8 @@ fn variables_that_are_no_settings_are_left_alone() {
 fn every_line_of_the_example_loads() {
     let example = include_str!("../../../turnwheel.example.toml");
     let database = ("DATABASE_URL", "postgres://u:p@h/d");
-    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database];
+    let web = ("WEB_CHAT_TOKEN", "w");
+    let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database, web];
     // Some settings are valid only together with another one.
     let pairs = [("user", "password_env"), ("cert", "key")];
     let partner = |key: &str| {
@@ -251,8 +253,8 @@ fn every_line_of_the_example_loads() {
             model.clear();
             continue;
         }
-        // Each optional field of a model or connector needs the required ones.
-        if table.starts_with("[models.") || table.starts_with("[connectors.") {
+        // Each optional field of a model, connector or named token needs the required ones.
+        if ["[models.", "[connectors.", "[["].iter().any(|named| table.starts_with(named)) {
             if line.starts_with("max_completion_tokens") {
                 // Excludes `max_tokens`.
                 model = model
@@ -264,7 +266,8 @@ fn every_line_of_the_example_loads() {
             model.push_str(&format!("{line}\n"));
         }
         let body = if model.is_empty() { line } else { &model };
-        let complete = model.is_empty() || model.contains("model = ") || model.contains("url_env = ");
+        let complete =
+            model.is_empty() || ["model = ", "url_env = ", "token_env = "].iter().any(|last| model.contains(last));
         let key = line.split('=').next().unwrap_or_default().trim();
         let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
         let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
@@ -272,8 +275,15 @@ fn every_line_of_the_example_loads() {
         if complete {
             load(&text, &env, &tokens).unwrap_or_else(|error| panic!("{text}\n{error}"));
         }
+        let list = table.starts_with("[[");
         let table = table.trim_matches(['[', ']']);
-        seen.insert(if table.is_empty() { key.to_owned() } else { format!("{}.{key}", table.replace("default", "*")) });
+        seen.insert(if list {
+            table.to_owned()
+        } else if table.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", table.replace("default", "*"))
+        });
     }
     let all: BTreeSet<String> = schema::KEYS.iter().map(|key| key.path.to_owned()).collect();
     assert_eq!(seen, all);
@@ -304,6 +314,27 @@ fn connectors_are_checked_and_their_urls_stay_hidden() {
     assert!(!text.contains("hidden"), "{text}");
     let secrets = SecretValues::new(&loaded.settings, &[("SALES", "postgres://u:hid%2Fden@h/d")].into_iter().collect());
     assert_eq!(secrets.mask("hid/den hid%2Fden postgres://u:hid%2Fden@h/d u"), "*** *** *** u");
+}
+
+#[test]
+fn secrets_are_bound_to_hosts() {
+    let allow = |toml: &str, env: &[(&str, &str)]| load(toml, env, &[]).unwrap().settings.secrets.allow;
+    let bound = "[secrets]\nallow = [\"A@a.com,b.com\", \"B@*.c.com\"]\n";
+    assert_eq!(allow(bound, &[]), ["A@a.com,b.com", "B@*.c.com"]);
+    let name = "TURNWHEEL_SECRETS__ALLOW";
+    assert_eq!(allow(bound, &[(name, "A@a.com,b.com, B@c.com")]), ["A@a.com,b.com", "B@c.com"]);
+    assert_eq!(allow("", &[(name, r#"["A@a.com,b.com"]"#)]), ["A@a.com,b.com"]);
+    let unbound = [(name, "A,B,C@c.com,d.com"), ("TURNWHEEL_SECRETS__UNBOUND", "true")];
+    assert_eq!(allow("", &unbound), ["A", "B", "C@c.com,d.com"]);
+    for (toml, env, part) in [
+        ("[secrets]\nallow = [\"ORDERS_TOKEN\"]\n", vec![], "`ORDERS_TOKEN@api.example.com`"),
+        ("", vec![(name, "A@a.com,CRM_TOKEN")], "`CRM_TOKEN@api.example.com`"),
+        ("", vec![(name, "A")], "secrets.unbound = true"),
+        ("", vec![(name, "A@a.com:8443")], "`a.com:8443` is no host"),
+    ] {
+        let text = refusal(toml, &env, &[]);
+        assert!(text.contains("`secrets.allow`") && text.contains(part), "{text}");
+    }
 }
 
 #[test]
@@ -342,4 +373,28 @@ fn fields_that_cannot_be_sent_are_refused() {
     let text = refusal(&format!("{toml}extra = 7\napi_key_header = \"a b\"\n"), &[], &[]);
     assert!(text.contains("found `7`; allowed is a table such as"), "{text}");
     assert!(text.contains("`models.default.api_key_header`") && text.contains("found `a b`"), "{text}");
+}
+
+#[test]
+fn named_tokens_are_read_from_files_and_variables_and_stay_hidden() {
+    let toml = "[[gateway.access]]\nname = \"web\"\nrole = \"channel\"\ntoken_env = \"WEB\"\nchannels = [\"web\"]\n\
+                [[gateway.access]]\nname = \"desk\"\nrole = \"agent\"\ntoken_env = \"DESK\"\n";
+    let env = [("WEB", "hidden-web"), ("DESK", "hidden-desk")];
+    let loaded = load(toml, &env, &[("gateway.listen", "0.0.0.0:8080")]).unwrap();
+    let access = &loaded.settings.gateway.access;
+    assert_eq!((access[0].name.as_str(), access[1].role), ("web", Role::Agent));
+    assert!(!format!("{:?}", show::rows(&loaded)).contains("hidden"));
+    let json = r#"[{"name": "web", "role": "viewer", "token_env": "WEB"}]"#;
+    let loaded = load("", &[("TURNWHEEL_GATEWAY__ACCESS", json), env[0]], &[]).unwrap();
+    assert_eq!(loaded.settings.gateway.access[0].role, Role::Viewer);
+    for (toml, found) in [
+        ("[[gateway.access]]\nname = \"web\"\nrole = \"boss\"\ntoken_env = \"WEB\"", "boss"),
+        ("[[gateway.access]]\nname = \"web\"\nrole = \"admin\"", "either `token_env` or `token_file`"),
+        ("[[gateway.access]]\nname = \"web\"\nrole = \"admin\"\ntoken_env = \"NOWHERE\"", "`NOWHERE` is not set"),
+        ("[gateway]\naccess = \"web\"", "[[gateway.access]]"),
+        ("[gateway]\nlisten = \"0.0.0.0:8080\"\ntokens = [\"change-me\"]", "everybody knows"),
+    ] {
+        let text = refusal(toml, &env, &[]);
+        assert!(text.contains(found), "{text}");
+    }
 }

@@ -4,12 +4,13 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
-//! - `model` and `connector` have the settings that exist once for each name;
+//! - `model` and `connector` have the settings that exist once for each name, [`access`] the named tokens of the gateway;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
 //! - [`environment`] is a copy of the process environment, taken at the start.
 
+pub mod access;
 mod check;
 mod connector;
 pub mod environment;
@@ -22,6 +23,7 @@ pub mod schema;
 pub mod secrets;
 pub mod show;
 
+pub use access::NamedToken;
 pub use connector::{Connector, ConnectorKind};
 pub use environment::Environment;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
@@ -159,6 +161,8 @@ pub struct Mongodb {
 pub struct Worker {
     /// The most turns of one model in flight in one process; 256 unless given. One eighth more is kept for other models.
     pub concurrency: usize,
+    /// The most turns of one agent in flight in one process; 0, which is no limit, unless given.
+    pub agent_concurrency: usize,
     /// How long a lease and an unacknowledged message last without renewal; 6 s unless given.
     pub ack_wait: Text,
     /// Attempts without a commit after which a job becomes a dead letter; 5 unless given.
@@ -203,22 +207,47 @@ pub struct Gateway {
     /// Reserved for gRPC, which this version does not serve. If set, the gateway logs a warning and `doctor` reports
     /// it.
     pub grpc_listen: Option<SocketAddr>,
-    /// Bearer tokens of clients. Without any, the gateway may listen on loopback addresses only.
+    /// Bearer tokens of administrators. Without any token, the gateway may listen on loopback addresses only.
     pub tokens: Vec<String>,
+    /// Named tokens with roles.
+    pub access: Vec<NamedToken>,
     /// The most open connections; 10,000 unless given. Further connections wait.
     pub max_connections: usize,
+    /// The most open connections of one address; 0, which is no limit, unless given. Further ones are closed.
+    pub max_connections_per_address: usize,
+    /// The most messages to one agent in a minute at one gateway; 0, which is no limit, unless given.
+    pub agent_messages_per_minute: u32,
     /// The most open event streams; 8,000 unless given. Further ones are refused.
     pub max_streams: usize,
     /// Origins of web pages that may call the gateway from a browser; `*` for all. None unless given.
     pub cors: Vec<String>,
 }
 
+impl Gateway {
+    /// True if clients need a token.
+    pub fn needs_token(&self) -> bool {
+        !self.tokens.is_empty() || !self.access.is_empty()
+    }
+
+    /// The token with which a command of this machine calls the gateway: one that may do the most.
+    pub fn own_token(&self, env: &Environment) -> Option<String> {
+        let named = || {
+            let best = self.access.iter().max_by_key(|entry| entry.role)?;
+            best.tokens(env).ok()?.into_iter().next()
+        };
+        self.tokens.first().cloned().or_else(named)
+    }
+}
+
 /// The secrets that agent files may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secrets {
-    /// Environment variables that agent files may use as `${NAME}`.
+    /// Environment variables that agent files may use as `${NAME}`, with the hosts that may receive them:
+    /// `NAME@host[,host…]`.
     pub allow: Vec<String>,
+    /// Accepts names without hosts in `allow`.
+    pub unbound: bool,
 }
 
 /// Calls of skills and tools.
@@ -239,6 +268,8 @@ pub struct Retention {
     pub out: Text,
     /// Idle time after which a conversation is closed; 30 d unless given.
     pub idle: Text,
+    /// Entries of the audit trail; 365 d unless given.
+    pub audit: Text,
 }
 
 /// Metrics of processes without a gateway.
@@ -397,6 +428,7 @@ impl Default for Settings {
             prompts_dir: "prompts".into(),
             worker: Worker {
                 concurrency: 256,
+                agent_concurrency: 0,
                 ack_wait: Text(Duration::from_secs(6)),
                 max_attempts: 5,
                 drain_timeout: Text(Duration::from_secs(30)),
@@ -407,7 +439,10 @@ impl Default for Settings {
                 listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
                 grpc_listen: None,
                 tokens: Vec::new(),
+                access: Vec::new(),
                 max_connections: 10_000,
+                max_connections_per_address: 0,
+                agent_messages_per_minute: 0,
                 max_streams: 8_000,
                 cors: Vec::new(),
             },
@@ -418,6 +453,7 @@ impl Default for Settings {
                 turns: Text(Duration::from_secs(7 * 86_400)),
                 out: Text(Duration::from_secs(86_400)),
                 idle: Text(Duration::from_secs(30 * 86_400)),
+                audit: Text(Duration::from_secs(365 * 86_400)),
             },
             metrics: MetricsSettings::default(),
             workflow: WorkflowLimits::default(),

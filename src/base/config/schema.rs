@@ -6,6 +6,7 @@ use figment::value::{Num, Value as Raw};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
+use types::allowed_secrets::split_entries;
 use types::duration;
 
 /// The type of a setting's value.
@@ -27,12 +28,16 @@ pub enum Kind {
     Duration(u64),
     /// A list of texts.
     List,
+    /// A list of secrets with their hosts.
+    Secrets,
     /// An IP address and a port.
     Address,
     /// An IP address and a port, or an empty text for none.
     Listener,
     /// A table with any fields.
     Table,
+    /// A list of tables, with the names of the fields that are paths.
+    Tables(&'static [&'static str]),
     /// `true` or `false`.
     Truth,
 }
@@ -81,6 +86,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("prompts_dir", Kind::Path),
     key("worker.concurrency", Kind::Whole(1, 1_000_000)),
     key("worker.ack_wait", Kind::Duration(100)),
+    key("worker.agent_concurrency", Kind::Whole(0, 1_000_000)),
     key("worker.max_attempts", Kind::Whole(1, u32::MAX as u64)),
     key("worker.drain_timeout", Kind::Duration(0)),
     key("lane.max_depth", Kind::Whole(1, 1 << 40)),
@@ -90,10 +96,14 @@ pub(crate) const KEYS: &[Key] = &[
     key("gateway.listen", Kind::Address),
     key("gateway.grpc_listen", Kind::Listener),
     secret("gateway.tokens", Kind::List),
+    key("gateway.access", Kind::Tables(&["token_file"])),
     key("gateway.max_connections", Kind::Whole(1, 1_000_000)),
+    key("gateway.max_connections_per_address", Kind::Whole(0, 1_000_000)),
+    key("gateway.agent_messages_per_minute", Kind::Whole(0, u32::MAX as u64)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
     key("gateway.cors", Kind::List),
-    key("secrets.allow", Kind::List),
+    key("secrets.allow", Kind::Secrets),
+    key("secrets.unbound", Kind::Truth),
     key("http.allow_private", Kind::List),
     key("models.*.provider", Kind::Choice(&["openai", "offline"])),
     key("models.*.base_url", Kind::Text),
@@ -136,6 +146,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
+    key("retention.audit", Kind::Duration(1)),
     key("metrics.listen", Kind::Listener),
     secret("telemetry.otlp_endpoint", Kind::Text),
     key("telemetry.service_name", Kind::Text),
@@ -217,10 +228,16 @@ impl Kind {
                 duration::format(Duration::from_millis(low))
             ),
             Self::List => "a list of texts, such as [\"a\", \"b\"] (in an environment variable also `a,b`)".into(),
+            Self::Secrets => "a list of secrets with their hosts, such as [\"ORDERS_TOKEN@api.example.com,api2.example.com\"] (in an \
+                              environment variable also the entries with commas between them)"
+                .into(),
             Self::Address => "an IP address and a port, such as `127.0.0.1:8080` or `[::1]:8080`".into(),
             Self::Listener => "an IP address and a port, such as `127.0.0.1:9464`, or `\"\"` for none".into(),
             Self::Table => {
                 "a table such as `{ seed = 7 }` (in an environment variable or a flag JSON: `{\"seed\":7}`)".into()
+            }
+            Self::Tables(_) => {
+                "tables such as `[[gateway.access]]` (in an environment variable or a flag a JSON list)".into()
             }
             Self::Truth => "`true` or `false`".into(),
         }
@@ -247,11 +264,13 @@ impl Kind {
                 let read = duration::parse(text?).ok()?;
                 (read >= Duration::from_millis(low)).then(|| duration::format(read).into())
             }
-            Self::List => list(raw, text.filter(|_| plain)),
+            Self::List => list(raw, text.filter(|_| plain), comma_list),
+            Self::Secrets => list(raw, text.filter(|_| plain), split_entries),
             Self::Address => text?.parse::<SocketAddr>().ok().map(|address| address.to_string().into()),
             Self::Listener if text == Some("") => Some(Value::Null),
             Self::Listener => Self::Address.read(raw, is_plain),
             Self::Table => table(raw, is_plain).map(Value::from),
+            Self::Tables(_) => tables(raw, is_plain),
             Self::Truth => match raw {
                 Raw::Bool(_, truth) => Some((*truth).into()),
                 _ => text.filter(|_| plain)?.parse::<bool>().ok().map(Value::from),
@@ -311,7 +330,17 @@ fn table(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Map<String, Value
     Some(fields)
 }
 
-fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
+/// Parses a list of tables. A flag or an environment variable has it as JSON.
+fn tables(raw: &Raw, is_plain: &dyn Fn(&Raw) -> bool) -> Option<Value> {
+    let read = match raw.as_str().filter(|_| is_plain(raw)) {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => serde_json::to_value(raw).ok()?,
+    };
+    read.as_array()?.iter().all(Value::is_object).then_some(read)
+}
+
+/// Parses a list. A plain text is JSON, or is split by `split`.
+fn list(raw: &Raw, plain: Option<&str>, split: fn(&str) -> Vec<String>) -> Option<Value> {
     if let Raw::Array(_, items) = raw {
         return items.iter().map(|item| item.as_str().map(Value::from)).collect::<Option<Vec<_>>>().map(Value::from);
     }
@@ -319,7 +348,11 @@ fn list(raw: &Raw, plain: Option<&str>) -> Option<Value> {
     if text.starts_with('[') {
         return serde_json::from_str::<Vec<String>>(text).ok().map(Value::from);
     }
-    Some(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>().into())
+    Some(split(text).into())
+}
+
+fn comma_list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

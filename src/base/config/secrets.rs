@@ -2,22 +2,31 @@
 
 use super::mask::{MASK, Masker};
 use super::nats::NatsAccess;
-use super::{Environment, Settings};
+use super::{Environment, Secrets, Settings};
 use percent_encoding::percent_decode_str;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::LazyLock;
 use thiserror::Error;
+use types::allowed_secrets::{AllowedSecrets, SecretRefusal};
 
 static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}").ok());
+
+impl Secrets {
+    /// The secrets that `allow` lists, with their hosts. Loading the settings has refused illegal entries; in settings that
+    /// were made in Rust they allow nothing.
+    pub fn allowed(&self) -> AllowedSecrets {
+        AllowedSecrets::read(&self.allow, self.unbound).0
+    }
+}
 
 /// Why `${NAME}` cannot be replaced.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SecretError {
-    /// The setting `secrets.allow` does not list the name.
-    #[error("`${{{0}}}` is not allowed; add `{0}` to the setting `secrets.allow` (TURNWHEEL_SECRETS__ALLOW)")]
-    NotAllowed(String),
+    /// The setting `secrets.allow` does not list the name for the host.
+    #[error(transparent)]
+    Refused(#[from] SecretRefusal),
     /// The environment variable is not set.
     #[error("`${{{0}}}` is allowed by `secrets.allow`, but the environment variable `{0}` is not set; set it")]
     NotSet(String),
@@ -32,7 +41,7 @@ pub fn references(text: &str) -> Vec<&str> {
 /// The values of secrets, read from the environment once.
 #[derive(Clone, Default)]
 pub struct SecretValues {
-    allowed: BTreeSet<String>,
+    allowed: AllowedSecrets,
     values: BTreeMap<String, String>,
     /// Values of the variables that `models.<name>.api_key_env`, `connectors.<name>.url_env`, `nats.password_env` and
     /// `nats.token_env` name.
@@ -47,45 +56,45 @@ impl SecretValues {
     }
 
     /// Reads the secrets that `settings` name from `env`: `secrets.allow`, the models' API keys, the connectors' URLs,
-    /// password and token of NATS. The gateway's tokens and the credentials in addresses are added for masking only.
+    /// password and token of NATS. The tokens of the gateway and the credentials in addresses are added for masking only.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
-        let read = |names: &BTreeSet<String>| -> BTreeMap<String, String> {
-            names.iter().filter_map(|name| Some((name.clone(), env.get(name)?.to_owned()))).collect()
+        let read = |names: BTreeSet<String>| -> BTreeMap<String, String> {
+            names.into_iter().filter_map(|name| Some((name.clone(), env.get(&name)?.to_owned()))).collect()
         };
-        let allowed: BTreeSet<String> = settings.secrets.allow.iter().cloned().collect();
+        let allowed = settings.secrets.allowed();
         let of_models = settings.models.values().filter_map(|model| model.api_key_env.clone());
         let of_nats = [&settings.nats.password_env, &settings.nats.token_env].into_iter().flatten().cloned();
         let of_connectors = settings.connectors.values().map(|connector| connector.url_env.clone());
         let named: BTreeSet<String> = of_models.chain(of_nats).chain(of_connectors).collect();
-        let (values, keys) = (read(&allowed), read(&named));
+        let (values, keys) = (read(allowed.names().map(str::to_owned).collect()), read(named));
         let addresses = settings.models.values().map(|model| &model.base_url);
         let urls = settings.connectors.values().filter_map(|connector| keys.get(&connector.url_env));
         let addresses = addresses.chain([&settings.nats.url, &settings.mongodb.uri]).chain(urls);
         let addresses = addresses.chain(&settings.telemetry.otlp_endpoint);
-        let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned();
+        let named = settings.gateway.access.iter().filter_map(|entry| entry.tokens(env).ok()).flatten();
+        let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned().chain(named);
         let login = NatsAccess::from_settings(&settings.nats, env).ok().and_then(|access| access.login.secret());
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));
         Self { allowed, values, keys, masker }
     }
 
-    /// Replaces every `${NAME}` in `text`. A replaced value is not searched for further references.
-    pub fn fill(&self, text: &str) -> Result<String, SecretError> {
+    /// Replaces every `${NAME}` in `text`, which is sent to `host`. The host is normalised as in a parsed URL. A replaced
+    /// value is not searched for further references.
+    pub fn fill(&self, text: &str, host: &str) -> Result<String, SecretError> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(found) = REFERENCE.as_ref().and_then(|pattern| pattern.captures(rest)) {
             let (Some(whole), Some(name)) = (found.get(0), found.get(1)) else { break };
             filled.push_str(&rest[..whole.start()]);
-            filled.push_str(self.value(name.as_str())?);
+            filled.push_str(self.value(name.as_str(), host)?);
             rest = &rest[whole.end()..];
         }
         filled.push_str(rest);
         Ok(filled)
     }
 
-    fn value(&self, name: &str) -> Result<&str, SecretError> {
-        if !self.allowed.contains(name) {
-            return Err(SecretError::NotAllowed(name.to_owned()));
-        }
+    fn value(&self, name: &str, host: &str) -> Result<&str, SecretError> {
+        self.allowed.check(name, Some(host))?;
         self.values.get(name).map(String::as_str).ok_or_else(|| SecretError::NotSet(name.to_owned()))
     }
 
@@ -113,7 +122,7 @@ impl fmt::Debug for SecretValues {
 
 impl fmt::Display for SecretValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} allowed secrets, {} of them set", self.allowed.len(), self.values.len())
+        write!(f, "{} allowed secrets, {} of them set", self.allowed.names().count(), self.values.len())
     }
 }
 
@@ -189,7 +198,7 @@ mod tests {
 
     fn values() -> SecretValues {
         let mut settings = Settings::default();
-        settings.secrets.allow = vec!["ORDERS_TOKEN".into(), "GONE".into()];
+        settings.secrets.allow = vec!["ORDERS_TOKEN@api.example.com".into(), "GONE@api.example.com".into()];
         settings.gateway.tokens = vec!["tok-1".into()];
         let env = [("ORDERS_TOKEN", "s e/c\"ret ${GONE}"), ("PATH", "/bin")].into_iter().collect();
         SecretValues::new(&settings, &env)
@@ -198,15 +207,19 @@ mod tests {
     #[test]
     fn fills_allowed_names_only_and_once() {
         let values = values();
-        assert_eq!(values.fill("Bearer ${ORDERS_TOKEN}!").unwrap(), "Bearer s e/c\"ret ${GONE}!");
-        assert_eq!(values.fill("你好 {name} $5 ${}").unwrap(), "你好 {name} $5 ${}");
-        let refused = values.fill("${PATH}").unwrap_err();
-        assert_eq!(refused, SecretError::NotAllowed("PATH".into()));
+        let fill = |text: &str| values.fill(text, "api.example.com");
+        assert_eq!(fill("Bearer ${ORDERS_TOKEN}!").unwrap(), "Bearer s e/c\"ret ${GONE}!");
+        assert_eq!(fill("你好 {name} $5 ${}").unwrap(), "你好 {name} $5 ${}");
+        let refused = fill("${PATH}").unwrap_err();
+        assert!(matches!(refused, SecretError::Refused(SecretRefusal::NotListed { .. })), "{refused}");
         assert!(
             refused.to_string().contains("`${PATH}`") && refused.to_string().contains("`secrets.allow`"),
             "{refused}"
         );
-        assert_eq!(values.fill("${GONE}").unwrap_err(), SecretError::NotSet("GONE".into()));
+        assert_eq!(fill("${GONE}").unwrap_err(), SecretError::NotSet("GONE".into()));
+        let foreign = values.fill("${ORDERS_TOKEN}", "evil.example").unwrap_err();
+        assert!(matches!(foreign, SecretError::Refused(SecretRefusal::ForeignHost { .. })), "{foreign}");
+        assert_eq!(values.fill("no secret", "evil.example").unwrap(), "no secret");
     }
 
     #[test]

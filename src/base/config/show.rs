@@ -62,8 +62,8 @@ fn row(loaded: &LoadedSettings, secrets: &SecretValues, key: &Key, name: String,
             "models.*.api_key_env" | "connectors.*.url_env" | "nats.password_env" | "nats.token_env",
             Value::String(variable),
         ) => state(variable),
-        ("secrets.allow", Value::Array(names)) => {
-            names.iter().filter_map(Value::as_str).map(state).collect::<Vec<_>>().join(", ")
+        ("secrets.allow", Value::Array(_)) => {
+            loaded.settings.secrets.allowed().names().map(state).collect::<Vec<_>>().join(", ")
         }
         ("gateway.grpc_listen", _) => "this version serves no gRPC".to_owned(),
         _ => String::new(),

@@ -1,5 +1,6 @@
 //! Connecting to MongoDB, and creating the indexes.
 
+use super::audit::AUDIT;
 use super::clock::ServerClock;
 use super::days::DAYS;
 use super::document::failed;
@@ -83,7 +84,8 @@ impl Db {
         let commands = Commands::new(database.clone(), settings.mongodb.timeout.0);
         let (cache, retention, probed) = (SessionCache::default(), settings.retention.turns.0, Arc::default());
         let plan_retention = retention.max(settings.retention.idle.0);
-        let db = Self { client, database, commands, retention, plan_retention, cache, clock, probed };
+        let audit_retention = settings.retention.audit.0;
+        let db = Self { client, database, commands, retention, plan_retention, audit_retention, cache, clock, probed };
         db.claim(settings).await?;
         db.ensure_indexes().await?;
         Ok(db)
@@ -192,6 +194,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         (RUNS, doc! {"origin_session": 1, "created_at": -1}, None),
         (RUNS, doc! {"expires_at": 1}, Some(expiring.clone())),
         (DAYS, doc! {"expires_at": 1}, Some(expiring.clone())),
+        (AUDIT, doc! {"expires_at": 1}, Some(expiring.clone())),
         (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
     ]
 }

@@ -17,6 +17,7 @@
 //!   texts.
 
 mod acquire;
+mod audit;
 mod clock;
 mod command;
 mod commits;
@@ -64,6 +65,7 @@ use storage::store::records::{
 use storage::store::session_cache::SessionCache;
 use storage::store::{Listed, Process, Result, Store, StoreError};
 use tokio::sync::Mutex;
+use types::audit::{AuditEntry, AuditQuery};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -96,6 +98,8 @@ struct Db {
     retention: Duration,
     /// How long the plans of sessions and their versions are kept after their last use.
     plan_retention: Duration,
+    /// The setting `retention.audit`.
+    audit_retention: Duration,
     cache: SessionCache,
     clock: ServerClock,
     /// When the last probe succeeded.
@@ -285,6 +289,14 @@ impl Store for MongoStore {
 
     async fn processes(&self) -> Result<Vec<Process>> {
         self.db.processes().await
+    }
+
+    async fn put_audit(&self, entry: AuditEntry) -> Result<()> {
+        self.db.put_audit(&entry).await
+    }
+
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        self.db.audit(query).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::store::Result;
 use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
+use types::access::Scope;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -33,6 +34,7 @@ impl Db {
         if let Some(agent_id) = query.agent_id {
             filter.insert("agent_id", agent_id);
         }
+        let filter = doc! {"$and": [filter, in_scope(&query.scope)]};
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
         let found = self.first(find, query.limit).await?;
@@ -95,4 +97,20 @@ impl Db {
         };
         Ok(found.iter().map(session).collect())
     }
+}
+
+/// The filter for the sessions of a scope.
+fn in_scope(scope: &Scope) -> Document {
+    let mut filter = Document::new();
+    if !scope.channels.is_empty() {
+        filter.insert("channel", doc! {"$in": &scope.channels});
+    }
+    if !scope.agents.is_empty() {
+        filter.insert("agent_id", doc! {"$in": &scope.agents});
+    }
+    if let Some(prefix) = &scope.session_prefix {
+        // No character of an id is greater, so this is the end of all ids with the prefix.
+        filter.insert("_id", doc! {"$gte": prefix, "$lt": format!("{prefix}\u{10ffff}")});
+    }
+    filter
 }

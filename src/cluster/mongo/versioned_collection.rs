@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::store::batcher::Batcher;
-use storage::store::versioned::{Listed, StoredVersion, Versioned};
+use storage::store::versioned::{Listed, StoredVersion, Versioned, check_unchanged};
 use storage::store::{Result, StoreError};
 
 /// The number of cached versions. Versions never change.
@@ -110,12 +110,31 @@ impl<T: Versioned> VersionedCollection<T> {
         Ok(true)
     }
 
-    /// Stores a version for [`VersionedCollection::version`] without making it the current one.
+    /// Stores a version for [`VersionedCollection::version`] without making it the current one. A stored version never
+    /// changes, so the same document only renews its times, and another one is refused.
     pub(super) async fn put_version(&self, record: &T) -> Result<()> {
         let id = version_id(record.id(), record.hash());
-        let collection = self.db.database.collection::<Document>(T::VERSIONS);
-        let put = collection.update_one(doc! {"_id": id}, doc! {"$set": fields(&self.db, record)?}).upsert(true);
-        self.db.in_time(put).await.map(|_| ())
+        let (versions, fields) = (self.db.database.collection::<Document>(T::VERSIONS), fields(&self.db, record)?);
+        let put = |update: Document| versions.update_one(doc! {"_id": &id}, update).upsert(true);
+        let first = doc! {"$setOnInsert": fields.clone()};
+        if self.db.in_time(put(first.clone())).await?.upserted_id.is_some() {
+            return Ok(());
+        }
+        let stored = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
+        let stored = self.db.in_time(stored.find_one(doc! {"_id": &id})).await?;
+        match stored.map(|raw| revive::<T>(&raw)) {
+            // It has expired in the meantime.
+            None => self.db.in_time(put(first)).await?,
+            // A version that this program cannot decode is of no use to anybody, so it is replaced.
+            Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields})).await?,
+            Some(Ok(stored)) => {
+                check_unchanged(stored.as_ref(), record).map_err(StoreError::refused)?;
+                let times = fields.into_iter().filter(|(name, _)| matches!(name.as_str(), "updated_at" | "expires_at"));
+                let renewed = doc! {"$set": times.collect::<Document>()};
+                self.db.in_time(versions.update_one(doc! {"_id": &id}, renewed)).await?
+            }
+        };
+        Ok(())
     }
 
     /// Returns all current versions without an owner, ordered by id.

@@ -17,6 +17,9 @@ use tracing::warn;
 use types::cause::Cause;
 use types::event::{EventType, OutEvent};
 
+/// Events that a reader has in memory before its client takes them. An event has up to 4 MiB, and a gateway thousands of
+/// readers.
+const EVENTS_AHEAD: i64 = 16;
 /// How long events are published one by one after a failure. It is longer than the election of a leader takes, and
 /// longer than a failed job waits for its retry.
 const CAUTION_AFTER_FAILURE: Duration = Duration::from_secs(30);
@@ -106,6 +109,7 @@ impl NatsQueue {
         let config = pull::OrderedConfig {
             filter_subject: self.names.event("*", session_id, "*"),
             deliver_policy,
+            max_batch: EVENTS_AHEAD,
             ..pull::OrderedConfig::default()
         };
         let consumer = stream.create_consumer(config).await.map_err(QueueError::unavailable)?;

@@ -46,7 +46,13 @@ fn keys(settings: &Settings) -> Vec<Finding> {
             }
         });
     }
-    for name in settings.secrets.allow.iter().filter(|name| !secrets.is_set(name)) {
+    if settings.secrets.unbound {
+        let place = "secrets.unbound = true";
+        let what = "every agent and workflow may send the secrets without hosts to any host";
+        let remedy = "bind each in `secrets.allow`, such as `ORDERS_TOKEN@api.example.com`, and remove the setting";
+        findings.push(Finding::advice(place, what, remedy));
+    }
+    for name in settings.secrets.allowed().names().filter(|name| !secrets.is_set(name)) {
         let remedy = format!("set {name} where workers run, or remove it from the setting");
         findings.push(Finding::advice("secrets.allow", format!("{name} is not set here"), remedy));
     }

@@ -62,6 +62,16 @@ impl Resolved {
         }
     }
 
+    /// The names of the secrets in the value.
+    pub fn secrets(&self) -> Vec<&str> {
+        match self {
+            Self::Plain(_) => Vec::new(),
+            Self::Text(parts) => parts.iter().filter_map(Part::secret).collect(),
+            Self::List(items) => items.iter().flat_map(Self::secrets).collect(),
+            Self::Object(fields) => fields.iter().flat_map(|(_, field)| field.secrets()).collect(),
+        }
+    }
+
     /// The value to send. `secret` returns the value of a secret; `None` fails with its name.
     pub fn filled(&self, secret: &dyn Fn(&str) -> Option<String>) -> Result<Value, Unresolved> {
         match self {
@@ -83,6 +93,13 @@ impl Resolved {
 }
 
 impl Part {
+    fn secret(&self) -> Option<&str> {
+        match self {
+            Self::Text(_) => None,
+            Self::Secret(name) => Some(name),
+        }
+    }
+
     fn recorded(&self) -> String {
         match self {
             Self::Text(text) => text.replace("${", "$${"),
@@ -249,6 +266,7 @@ mod tests {
         let resolved = value(&written, &sample()).unwrap();
         let recorded = json!({"auth": "Bearer ${KEY}", "note": "a/b?c $${KEY}", "list": ["${KEY}"]});
         assert_eq!(resolved.recorded(), recorded);
+        assert_eq!(resolved.secrets(), ["KEY", "KEY"]);
         let filled = resolved.filled(&|name| (name == "KEY").then(|| "s3cret".to_owned())).unwrap();
         assert_eq!(filled, json!({"auth": "Bearer s3cret", "note": "a/b?c ${KEY}", "list": ["s3cret"]}));
         assert!(resolved.filled(&|_| None).is_err());

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::limits::{MAX_CODE_BYTES, MAX_FINDINGS, MAX_PAYLOAD_BYTES};
+use crate::policy::SecretScope;
+use types::allowed_secrets::SecretHosts;
 use types::host_pattern::HostPattern;
 
 fn respond(changes: Value) -> Value {
@@ -365,12 +367,16 @@ fn hosts_and_secrets_stay_together() {
     accepted(http("https://api.weather.com/${city}"));
     let mut world = world();
     let hosts = |names: &[&str]| names.iter().map(|name| HostPattern::parse(name).unwrap()).collect::<Vec<_>>();
-    world.policy.secrets.insert("KEY".to_owned(), hosts(&["api.weather.com"]));
-    world.policy.allowed_hosts = vec![hosts(&["api.weather.com", "evil.example"])];
+    let scope = SecretScope { of_agent: hosts(&["api.weather.com", "b.com"]), of_settings: SecretHosts::Any };
+    let bound = SecretHosts::Only(hosts(&["api.weather.com"]));
+    world.policy.secrets.insert("KEY".to_owned(), SecretScope { of_settings: bound, ..scope });
+    world.policy.allowed_hosts = vec![hosts(&["api.weather.com", "b.com", "evil.example"])];
     let errors = |payload: Value| verdicts_in(&world, DecisionType::CreateNode, payload).given.errors.join("\n");
     let with_key = |url: &str| node("HTTP", json!({"url": url, "method": "GET", "params": {"key": "${KEY}"}}));
     assert_eq!(errors(with_key("https://api.weather.com/v1")), "");
     assert!(errors(with_key("https://evil.example/v1")).contains("the secret `KEY` to `evil.example`"));
+    let foreign = errors(with_key("https://b.com/v1"));
+    assert!(foreign.contains("the secret `KEY` to `b.com`") && foreign.contains("`secrets.allow`"), "{foreign}");
     assert!(errors(http("https://api.weather.com/${KEY}")).contains("names the secret `KEY`"));
     assert!(errors(node("LLM", json!({"prompt": "${KEY}"}))).contains("names the secret `KEY`"));
     assert!(errors(http("https://other.example/")).contains("`other.example`, which is not allowed"));

@@ -123,15 +123,11 @@ fn name(check: &mut Check<'_>, path: &Path<'_>, reference: Reference<'_>, name: 
     {
         return;
     }
-    if let Some(hosts) = check.world.policy().secrets.get(name) {
-        let hosts: Vec<_> = hosts.iter().map(|host| format!("`{host}`")).collect();
-        match place.secret_host {
-            Some(host) if check.world.policy().allows_secret(name, host) => {}
-            Some(host) => check.report.error(Group::Safety, path, || {
-                format!(
-                    "sends the secret `{name}` to `{host}`, but it is only for {}; call that host, or remove it",
-                    hosts.join(", ")
-                )
+    if let Some(scope) = check.world.policy().secrets.get(name) {
+        match place.secret_host.map(|host| (host, scope.refusal(host))) {
+            Some((_, None)) => {}
+            Some((host, Some(refusal))) => check.report.error(Group::Safety, path, || {
+                format!("sends the secret `{name}` to `{host}`, but {refusal}; call that host, or remove it")
             }),
             None => check.report.error(Group::Safety, path, || {
                 format!("names the secret `{name}`; use it only in `params`, `headers` or `body` of an HTTP node")

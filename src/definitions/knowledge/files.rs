@@ -54,7 +54,7 @@ impl KnowledgeReader<'_> {
             |problem: String, hint: &str| Finding { at: None, path: path.to_owned(), problem, hint: hint.into() };
         let files = match matching(self.folder, pattern) {
             Ok(files) => files,
-            Err(problem) => return self.errors.push(finding(problem, "`*`, `?`, `**` and `[…]` have a meaning in it")),
+            Err((problem, hint)) => return self.errors.push(finding(problem, hint)),
         };
         if files.is_empty() {
             let problem = format!("`{pattern}` matches no file in {}", shown(self.folder));
@@ -106,13 +106,40 @@ fn patterns(agent: &AgentConfig) -> impl Iterator<Item = (String, &str)> {
     files.map(|(at, pattern)| (format!("knowledge.files[{at}]"), pattern.as_str()))
 }
 
-/// The files that a pattern matches, sorted by name. Folders are skipped.
-fn matching(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
-    let folder = glob::Pattern::escape(&folder.to_string_lossy());
-    let whole = Path::new(&folder).join(pattern);
-    let found =
-        glob::glob(&whole.to_string_lossy()).map_err(|error| format!("`{pattern}` is not a pattern: {}", error.msg))?;
-    Ok(found.flatten().filter(|path| path.is_file()).collect())
+/// Problem and remedy of a pattern.
+type PatternProblem = (String, &'static str);
+
+const INSIDE: &str = "copy the file into the folder of the agent's file, and name it relative to that";
+
+/// Checks that a pattern stays in the folder of the agent's file, so that an agent file from elsewhere cannot make this
+/// machine's own files known to users.
+pub(crate) fn check_pattern(pattern: &str) -> Result<(), PatternProblem> {
+    let has_drive = pattern.as_bytes().get(1) == Some(&b':');
+    if pattern.starts_with(['/', '\\']) || has_drive || Path::new(pattern).is_absolute() {
+        return Err((format!("`{pattern}` is an absolute path"), INSIDE));
+    }
+    if pattern.split(['/', '\\']).any(|part| part == "..") {
+        return Err((format!("`{pattern}` leaves the folder of the agent's file"), INSIDE));
+    }
+    Ok(())
+}
+
+/// The files that a pattern matches, sorted by name. Folders are skipped. A link to a file elsewhere is an error.
+fn matching(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, PatternProblem> {
+    check_pattern(pattern)?;
+    let escaped = glob::Pattern::escape(&folder.to_string_lossy());
+    let whole = Path::new(&escaped).join(pattern);
+    let found = glob::glob(&whole.to_string_lossy()).map_err(|error| {
+        (format!("`{pattern}` is not a pattern: {}", error.msg), "`*`, `?`, `**` and `[…]` have a meaning in it")
+    })?;
+    let files: Vec<PathBuf> = found.flatten().filter(|path| path.is_file()).collect();
+    // An unreadable path is an error when it is read.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let home = real(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    match files.iter().find(|file| !real(file).starts_with(&home)) {
+        Some(file) => Err((format!("{} is a link that leaves the folder of the agent's file", file.display()), INSIDE)),
+        None => Ok(files),
+    }
 }
 
 fn text_of(file: &Path, name: &str, agent_id: &str) -> Result<String, SourceError> {
@@ -152,6 +179,7 @@ fn shown(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn agent(files: &str) -> AgentRecord {
         let text = format!("id: shop\nsop: x\nknowledge:\n  files: {files}\n");
@@ -175,6 +203,25 @@ mod tests {
         assert_eq!(warnings.len(), 1);
         let warning = warnings[0].to_string();
         assert!(warning.starts_with("line 4, column") && warning.contains("`no/*.md` matches no file"), "{warning}");
+
+        let elsewhere = folder.path().join("elsewhere.md");
+        std::fs::write(&elsewhere, "of the operator").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.join("link.md")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), dir.join("all")).unwrap();
+        std::os::unix::fs::symlink(dir.join("kb/b.md"), dir.join("inside.md")).unwrap();
+        let absolute = elsewhere.display().to_string();
+        for pattern in
+            [&absolute, "/etc/*.txt", "../*.md", "kb/../../elsewhere.md", "link.md", "*.md", "all/*.md", "C:/x.md"]
+        {
+            let refused = read(&file, &agent(&json!([pattern]).to_string())).unwrap_err().to_string();
+            let reason = ["is an absolute path", "leaves the folder of the agent's file"];
+            assert!(
+                refused.starts_with("line 4, column") && reason.iter().any(|part| refused.contains(part)),
+                "{refused}"
+            );
+            assert!(!paths(&file, &agent(&json!([pattern]).to_string()).config).contains(&elsewhere), "{pattern}");
+        }
+        assert_eq!(read(&file, &agent("[inside.md]")).unwrap().0.len(), 1);
 
         put("kb/d.pdf", b"x");
         put("kb/e.md", b" \n");

@@ -27,6 +27,7 @@ pub(crate) mod reader_dynamic;
 pub mod runnable_registry;
 pub mod schema;
 pub mod scope;
+mod secrets;
 pub mod session_plan;
 pub mod structure;
 pub mod template;

@@ -5,6 +5,7 @@ use super::check;
 use super::definition::{RoleDefinition, Shape, StageDefinition, Target, Workflow, WorkflowRecord};
 use super::read::WorkflowError;
 use super::reader::{self, join};
+use super::secrets;
 use crate::agent::AgentRecord;
 use crate::agent::validate::{KnownNames, models, unknown_connector};
 use crate::document::{Finding, Report};
@@ -13,6 +14,7 @@ use decisions::node_type::NodeType;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use types::allowed_secrets::AllowedSecrets;
 use types::model_names::ModelNames;
 
 /// The runnables and models that exist, to check workflows against.
@@ -26,6 +28,8 @@ pub struct RunnableRegistry {
     models: Option<Vec<String>>,
     /// Names of the connectors in the settings; `None` if they are unknown.
     connectors: Option<Vec<String>>,
+    /// The secrets of the settings, with their hosts.
+    secrets: AllowedSecrets,
     /// Task agents that cannot run, by id, with the reason.
     unfit: BTreeMap<String, String>,
 }
@@ -87,10 +91,12 @@ impl RunnableRegistry {
         Self { models: Some(models.into_iter().collect()), ..self }
     }
 
-    /// Sets the models and connectors that exist. A DATABASE node that names another connector gets a warning.
+    /// Sets the models, connectors and secrets that exist. A DATABASE node that names another connector gets a warning. An
+    /// HTTP node that sends a secret to a host for which it is not is an error.
     pub fn with_names(self, names: &KnownNames) -> Self {
         let connectors = names.connectors().map(<[String]>::to_vec);
-        Self { connectors, ..self.with_models(names.models().iter().cloned()) }
+        let secrets = names.secrets().clone();
+        Self { connectors, secrets, ..self.with_models(names.models().iter().cloned()) }
     }
 
     /// Checks the needs of these task agents, such as their models, against `names`. A task agent that fails the check
@@ -148,6 +154,7 @@ impl RunnableRegistry {
         }
         stages(workflow).into_iter().for_each(|(path, stage)| self.check_models(&path, stage, report));
         self.check_connectors(workflow, report);
+        secrets::check(workflow, &self.secrets, report);
         let mut harmless = BTreeSet::new();
         for (path, id) in references(workflow) {
             if id == workflow.id {

@@ -6,13 +6,14 @@
 //! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
 //!   histories.
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`versioned_table`]: agents and workflows.
+//! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
 //! - `erasure`: deletion. [`queries`] has the reads.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
 //! - `first_failure`, `fault` and `open_error`: errors of the file.
 
+mod audit;
 mod catalog;
 mod copy;
 mod erasure;
@@ -62,6 +63,7 @@ use storage::store::records::{
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, lane, session_cache};
+use types::audit::{AuditEntry, AuditQuery};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -90,6 +92,8 @@ pub struct EmbeddedStore {
     keep_turns: Duration,
     /// How long the plans of sessions are kept after their last use.
     keep_plans: Duration,
+    /// The setting `retention.audit`.
+    keep_audit: Duration,
     /// The announced processes with their expiry. Not in the file, since they end with this process.
     processes: Mutex<BTreeMap<String, (Moment, Process)>>,
 }
@@ -100,7 +104,8 @@ impl EmbeddedStore {
         let sessions = Arc::new(Sessions::load(&file)?);
         let (cache, catalog, keep_turns) = (SessionCache::default(), Arc::default(), settings.retention.turns.0);
         let (processes, keep_plans) = (Mutex::default(), keep_turns.max(settings.retention.idle.0));
-        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, keep_plans, processes }))
+        let keep_audit = settings.retention.audit.0;
+        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, keep_plans, keep_audit, processes }))
     }
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
@@ -350,10 +355,12 @@ impl Store for EmbeddedStore {
         while self.file.write(move |tables| runs::prune(tables, before)).await? {}
         let unused = self.file.clock().now().minus(self.keep_plans);
         while self.file.write(move |tables| session_plans::prune(tables, unused)).await? {}
+        let keep_audit = self.keep_audit;
         self.file
-            .write(|tables| {
+            .write(move |tables| {
                 let now = tables.clock.now();
-                turns::prune_days(tables, now)
+                turns::prune_days(tables, now)?;
+                audit::prune(tables, now.minus(keep_audit))
             })
             .await?;
         loop {
@@ -399,6 +406,14 @@ impl Store for EmbeddedStore {
         let mut processes: Vec<Process> = current.map(|(_, process)| process.clone()).collect();
         Process::sort(&mut processes);
         Ok(processes)
+    }
+
+    async fn put_audit(&self, entry: AuditEntry) -> Result<()> {
+        Ok(self.file.write(move |tables| audit::put(tables, &entry)).await?)
+    }
+
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        Ok(audit::list(&self.file, &query)?)
     }
 
     async fn ping(&self) -> Result<()> {

@@ -82,6 +82,7 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
         if session.kind != Kind::Run
             && query.status.is_none_or(|status| session.workflow_state.status == status)
             && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
+            && query.scope.covers(&id, &session.channel, &session.agent_id)
         {
             found.push(session);
         }

@@ -5,12 +5,11 @@ use super::EmbeddedFile;
 use super::erasure::erase_pairs;
 use super::fault::FileFault;
 use super::tables::{PLAN_STATES, SESSION_PLANS, Tables, decode, encode};
-use super::versioned_table::VersionedTable;
+use super::versioned_table::{VersionedTable, insert_version};
 use decisions::world::WorkflowStatus;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::session_plan::{MAX_PLANS, PlanState, SessionPlan};
 use redb::{ReadTransaction, ReadableTable};
-use storage::store::versioned::Versioned;
 use tracing::warn;
 use types::timestamp::Timestamp;
 
@@ -26,9 +25,8 @@ pub(super) fn put(tables: &mut Tables<'_>, plan: &WorkflowRecord, agent_id: &str
         let problem = format!("workflow `{id}` does not belong to session `{session_id}`");
         return Err(FileFault::Refused(problem.into()));
     }
-    let bytes = encode("the plan", &plan.fields())?;
+    let bytes = insert_version(&mut tables.workflow_versions, plan)?;
     tables.workflows.insert(id, bytes.as_slice())?;
-    tables.workflow_versions.insert((id, plan.hash.as_str()), bytes.as_slice())?;
     let state = known.unwrap_or_else(|| PlanState::new(session_id, agent_id, now));
     write(tables, id, &PlanState { agent_id: agent_id.to_owned(), used_at: now, ..state })?;
     drop_old(tables, session_id)

@@ -71,6 +71,8 @@ pub(crate) const RUN_TIMES: Definition<(i64, Text), ()> = TableDefinition::new("
 pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("run_ends");
 /// (Day, agent) → tokens that the agent's turns have used.
 pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::new("agent_days");
+/// Entry of the audit trail → (time, entry).
+pub(crate) const AUDIT: Definition<Text, (i64, Bytes)> = TableDefinition::new("audit");
 /// Role → (owner, end of the leadership).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (time, session, message id, payload) of a job that is not acknowledged.
@@ -135,6 +137,7 @@ tables! {
     run_times: (i64, Text) => () = RUN_TIMES;
     run_ends: (i64, Text) => () = RUN_ENDS;
     agent_days: (Text, Text) => u64 = AGENT_DAYS;
+    audit: Text => (i64, Bytes) = AUDIT;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
     job_ids: u64 => (i64, Vec<(u64, Text)>) = JOB_IDS;

@@ -12,10 +12,10 @@ use redb::{ReadableTable, Table};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use storage::store::StoreError;
-use storage::store::versioned::{Listed, Versioned};
+use storage::store::versioned::{Listed, Versioned, check_unchanged};
 
 /// The tables of one kind of definition.
-pub(super) trait HasVersionTables: Versioned {
+pub(super) trait HasVersionTables: Versioned + Clone {
     /// The current versions, by id.
     const TABLE: Definition<Text, Bytes>;
     /// All versions, by (id, hash).
@@ -136,13 +136,8 @@ impl<T: HasVersionTables> VersionedTable<T> {
 
     /// Stores a version without making it the current one. Durable on return.
     pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), FileFault> {
-        let bytes = encode(T::WHAT, &record.fields())?;
-        let (id, hash) = (record.id().to_owned(), record.hash().to_owned());
-        let work = move |tables: &mut Tables<'_>| {
-            T::tables(tables).1.insert((id.as_str(), hash.as_str()), bytes.as_slice())?;
-            Ok(())
-        };
-        file.write(work).await
+        let record = record.clone();
+        file.write(move |tables: &mut Tables<'_>| insert_version(T::tables(tables).1, &record).map(drop)).await
     }
 }
 
@@ -150,13 +145,29 @@ fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool,
     let (current, versions) = T::tables(tables);
     // A definition that cannot be decoded is replaced, even by one with the same hash.
     let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
-    if known.is_some_and(|known| known.hash() == record.hash()) {
+    if let Some(known) = known.filter(|known| known.hash() == record.hash()) {
+        check_unchanged(&known, record).map_err(FileFault::Refused)?;
         return Ok(false);
     }
-    let bytes = encode(T::WHAT, &record.fields())?;
+    let bytes = insert_version(versions, record)?;
     current.insert(record.id(), bytes.as_slice())?;
-    versions.insert((record.id(), record.hash()), bytes.as_slice())?;
     Ok(true)
+}
+
+/// Stores a version, and returns its bytes. A stored version never changes, so the same document only renews its time, and
+/// another one is refused. A version that cannot be decoded is replaced.
+pub(super) fn insert_version<T: HasVersionTables>(
+    versions: &mut Versions<'_>,
+    record: &T,
+) -> Result<Vec<u8>, FileFault> {
+    let key = (record.id(), record.hash());
+    let stored = versions.get(key)?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
+    if let Some(stored) = stored {
+        check_unchanged(&stored, record).map_err(FileFault::Refused)?;
+    }
+    let bytes = encode(T::WHAT, &record.fields())?;
+    versions.insert(key, bytes.as_slice())?;
+    Ok(bytes)
 }
 
 fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {

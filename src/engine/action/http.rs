@@ -1,8 +1,11 @@
 //! HTTP calls of skills, tools and handoffs.
 
 use super::ActionResult;
-use crate::template::{Filler, Missing, escape_for, fill_url, lookup, text};
+use super::call_values::{CallValues, SessionFacts};
+use crate::template::{Filler, Missing, escape_for, fill_url, text};
+use base::config::SecretError;
 use base::config::mask::MASK;
+use base::config::secrets::references;
 use base::http_client::private::{BadEntry, Guard, GuardedResolver};
 use base::http_client::retry::{HttpFault, Policy, retry, with_timeout};
 use base::http_client::{self, bounded, key_header, read_bounded};
@@ -14,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use types::agent::HttpCall;
+use types::allowed_secrets::AllowedSecrets;
 use types::depth;
 use url::Url;
 
@@ -30,8 +34,9 @@ const MAX_REFUSAL: usize = 128 * 1024;
 const MAX_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
-/// Replaces `${NAME}` in a text of the operator by the secret's value. Fails if the secret is not allowed or not set.
-pub(crate) type Fill = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
+/// Replaces `${NAME}` in a text of the operator by the secret's value, for a request to this host. Fails if the secret is not
+/// allowed for the host, or is not set.
+pub(crate) type Fill = Arc<dyn Fn(&str, &str) -> Result<String, SecretError> + Send + Sync>;
 /// Replaces the values of secrets in a text by asterisks.
 pub(crate) type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
@@ -50,10 +55,14 @@ impl SecretFill {
 
     /// Allows no secrets.
     pub fn none() -> Self {
-        Self::new(
-            Arc::new(|token| Err(format!("{token} is not allowed; list its name in `secrets.allow`"))),
-            Arc::new(str::to_owned),
-        )
+        let refused = |text: &str, host: &str| match references(text).first() {
+            None => Ok(text.to_owned()),
+            Some(name) => Err(AllowedSecrets::default()
+                .check(name, Some(host))
+                .err()
+                .map_or_else(|| SecretError::NotSet((*name).to_owned()), SecretError::from)),
+        };
+        Self::new(Arc::new(refused), Arc::new(str::to_owned))
     }
 }
 
@@ -78,6 +87,8 @@ pub struct HttpCaller {
     pub(super) direct: Client,
     pub(super) guard: Arc<Guard>,
     secrets: SecretFill,
+    /// The session for which the calls are made.
+    session: Arc<SessionFacts>,
 }
 
 pub(super) struct PreparedRequest {
@@ -110,7 +121,13 @@ impl HttpCaller {
                 .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))
         };
         let (following, direct) = (client(redirects(Arc::clone(&guard)))?, client(redirect::Policy::none())?);
-        Ok(Self { client: following, direct, guard, secrets })
+        Ok(Self { client: following, direct, guard, secrets, session: Arc::default() })
+    }
+
+    /// A caller for calls of this session: `{session.…}` in templates stands for its facts.
+    #[must_use]
+    pub fn for_session(&self, session: SessionFacts) -> Self {
+        Self { session: Arc::new(session), ..self.clone() }
     }
 
     /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
@@ -136,9 +153,9 @@ impl HttpCaller {
         (self.secrets.mask)(text)
     }
 
-    /// The value of a secret, if the operator allows it and it is set.
-    pub(crate) fn secret(&self, name: &str) -> Result<String, String> {
-        (self.secrets.fill)(&format!("${{{name}}}"))
+    /// The value of a secret, if the operator allows it for the host and it is set.
+    pub(crate) fn secret(&self, name: &str, host: &str) -> Result<String, SecretError> {
+        (self.secrets.fill)(&format!("${{{name}}}"), host)
     }
 
     async fn perform(
@@ -228,18 +245,26 @@ impl HttpCaller {
         params: &Map<String, Value>,
         given: Option<&Value>,
     ) -> Result<PreparedRequest, String> {
-        let secret = |token: &str| (self.secrets.fill)(token);
-        let filler = Filler { value: &|path| lookup(params, path).cloned(), secret: &secret, missing: Missing::Omit };
+        let fill = |token: &str, host: &str| (self.secrets.fill)(token, host).map_err(|error| error.to_string());
         let method = method(call, given.is_some())?;
-        let mut url = fill_url(&call.url, params, &secret)?;
+        let values = CallValues { params, session: &self.session };
+        values.check(call, given.is_none())?;
+        let find = |path: &str| values.find(path);
+        let mut url = fill_url(&call.url, &find, &fill)?;
         self.guard.check(&url).map_err(|refusal| refusal.to_string())?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let secret = |token: &str| fill(token, &host);
+        let filler = Filler { value: &find, secret: &secret, missing: Missing::Omit };
         append_query(&mut url, call, &filler)?;
         let mut headers = headers(call, &filler)?;
         // A body in another format than JSON is one text. Values are escaped so that they cannot change its structure.
         let escape = call.body.as_ref().filter(|body| body.is_string()).and_then(|_| escape_for(declared(&headers)));
         let in_body = |path: &str| {
-            let value = lookup(params, path)?;
-            Some(escape.map_or_else(|| value.clone(), |escape| Value::String(escape(&text(value)))))
+            let value = values.find(path)?;
+            Some(match escape {
+                Some(escape) => Value::String(escape(&text(&value))),
+                None => value,
+            })
         };
         let filler = Filler { value: &in_body, secret: &secret, missing: Missing::Omit };
         let template = call.body.as_ref().map(|body| filler.json(body)).transpose()?.flatten();

@@ -3,10 +3,11 @@
 //! - [`skill`] and [`tool`] call an HTTP API ([`http`]), a built-in function or a function registered in Rust
 //!   ([`function`]). `turn::flow` finds the flow that takes over the turn. [`system`] has the operations of the engine
 //!   itself.
-//! - `http_request` sends the requests of HTTP nodes.
+//! - [`call_values`] has the values of a call's placeholders. `http_request` sends the requests of HTTP nodes.
 //! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills
 //!   placeholders in URLs, headers and bodies. `outcome` counts and logs each action.
 
+pub mod call_values;
 pub mod function;
 pub mod http;
 pub(crate) mod http_request;

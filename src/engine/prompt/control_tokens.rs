@@ -2,6 +2,7 @@
 //! for the words of another role, so a user or an API could inject a system message.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 /// Returns the text with a space after the first character of each control token.
 pub(crate) fn defused(text: &str) -> Cow<'_, str> {
@@ -46,5 +47,17 @@ pub(crate) const CONTROL_TOKENS: [&str; 16] = [
 fn is_control_token(bytes: &[u8]) -> bool {
     let begins =
         |token: &&str| bytes.get(..token.len()).is_some_and(|found| found.eq_ignore_ascii_case(token.as_bytes()));
-    TOKEN_BEGINNINGS.iter().chain(&CONTROL_TOKENS).any(begins)
+    bytes.get(1).is_some_and(|second| SECOND_BYTES[usize::from(*second)])
+        && TOKEN_BEGINNINGS.iter().chain(&CONTROL_TOKENS).any(begins)
 }
+
+/// The bytes that stand after the first one of a control token. Nearly every `<` and `[` of a prompt that is not one is
+/// told by it: comparing all tokens at each took an eighth of what a coordinator's turn costs more than another.
+static SECOND_BYTES: LazyLock<[bool; 256]> = LazyLock::new(|| {
+    let mut known = [false; 256];
+    for second in TOKEN_BEGINNINGS.iter().chain(&CONTROL_TOKENS).filter_map(|token| token.as_bytes().get(1)) {
+        known[usize::from(second.to_ascii_lowercase())] = true;
+        known[usize::from(second.to_ascii_uppercase())] = true;
+    }
+    known
+});

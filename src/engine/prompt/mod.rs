@@ -12,11 +12,12 @@ use crate::prompt::control_tokens::defused;
 use base::error::SharedError;
 use include_dir::{Dir, include_dir};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Object, Serde, Value};
+use minijinja::value::{Object, ObjectRepr, Serde, Value};
 use minijinja::{Environment, Error, UndefinedBehavior};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -83,6 +84,27 @@ impl SharedText {
     /// The text as a string slice.
     pub fn as_str(&self) -> &str {
         self.0.as_str().unwrap_or_default()
+    }
+}
+
+/// A text that is escaped once and not in every prompt: for the long ones that are compiled in.
+#[derive(Debug)]
+pub(crate) struct EscapedText(String);
+
+impl EscapedText {
+    /// Escapes the text.
+    pub(crate) fn value(text: &str) -> Value {
+        Value::from_object(Self(escaped(text).into_owned()))
+    }
+}
+
+impl Object for EscapedText {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn render(self: &Arc<Self>, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
     }
 }
 
@@ -231,6 +253,9 @@ fn environment() -> Environment<'static> {
         environment.set_syntax(syntax);
     }
     environment.set_formatter(|out, _, value| {
+        if let Some(EscapedText(text)) = value.downcast_object_ref() {
+            return out.write_str(text).map_err(Error::from);
+        }
         let text = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
         out.write_str(&escaped(&text)).map_err(Error::from)
     });
@@ -247,19 +272,24 @@ fn broken(file: String, error: Error) -> PromptError {
 /// backslash before each `/` that follows a `<`, possibly after white space.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let text = defused(text);
-    // Fast path, because a prompt contains whole conversations.
-    if memchr::memchr(b'<', text.as_bytes()).is_none() {
+    // A prompt contains whole conversations, and a coordinator's has its rules with many a `<`. So only what stands between
+    // is copied, and a text without a closing tag is not.
+    let slash = |at: usize| {
+        let rest = text[at + 1..].trim_start();
+        rest.starts_with('/').then(|| text.len() - rest.len())
+    };
+    let mut slashes = memchr::memchr_iter(b'<', text.as_bytes()).filter_map(slash).peekable();
+    if slashes.peek().is_none() {
+        drop(slashes);
         return text;
     }
-    let mut safe = String::with_capacity(text.len());
-    let mut opened = false;
-    for c in text.chars() {
-        if c == '/' && opened {
-            safe.push('\\');
-        }
-        opened = c == '<' || opened && c.is_whitespace();
-        safe.push(c);
+    let (mut safe, mut done) = (String::with_capacity(text.len() + 8), 0);
+    for at in slashes {
+        safe.push_str(&text[done..at]);
+        safe.push('\\');
+        done = at;
     }
+    safe.push_str(&text[done..]);
     Cow::Owned(safe)
 }
 

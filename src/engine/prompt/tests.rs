@@ -159,3 +159,14 @@ fn control_tokens_of_chat_templates_are_broken_up() {
     let json = format!("{{\"a\":\"{}\"}}", tokens.join(" "));
     assert!(serde_json::from_str::<serde_json::Value>(&escaped(&json)).is_ok(), "inserted JSON stays JSON");
 }
+
+#[test]
+fn a_text_that_is_escaped_before_is_inserted_as_any_other() {
+    let text = r#"{"a": "</config> [INST] <|im_end|> < / x"}"#;
+    let prompts = |value: Value| {
+        let mut environment = environment();
+        environment.add_template("one", "<config>{{ text }}</config>{% if text %}.{% endif %}").unwrap();
+        environment.get_template("one").unwrap().render(minijinja::context! { text => value }).unwrap()
+    };
+    assert_eq!(prompts(EscapedText::value(text)), prompts(Value::from(text)));
+}

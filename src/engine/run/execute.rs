@@ -3,6 +3,7 @@
 use super::event_publisher::{self, EventAddress, PublishedEvents};
 use super::output_chunks::OutputChunks;
 use super::start_record::LoadedRun;
+use crate::action::call_values::SessionFacts;
 use crate::execution::{Services, TurnError};
 use crate::journal::{Guard, Journal};
 use crate::model::Models;
@@ -39,6 +40,8 @@ pub(super) struct RunContext<'w> {
     pub(super) progress: Arc<GraphProgress>,
     /// The inputs of a graph; empty if they are in the query.
     pub(super) params: Map<String, Value>,
+    /// The session for which the run calls APIs.
+    pub(super) session: SessionFacts,
 }
 
 /// Why a workflow has not ended.
@@ -59,7 +62,7 @@ pub(super) async fn execute_workflow(
 ) -> Result<RunEnd, RunInterruption> {
     let LoadedRun { start_record, resolved } = loaded;
     let RunContext { run_id, journal, models, guard, published, chunks, .. } = context;
-    let RunContext { longest, elapsed, asking, pauses, progress, params, .. } = context;
+    let RunContext { longest, elapsed, asking, pauses, progress, params, session, .. } = context;
     let mut limits = Limits::resolve(&services.limits, &resolved.root().workflow.limits);
     if let Some((timeout, of)) = longest {
         limits = limits.within(timeout, of);
@@ -67,7 +70,7 @@ pub(super) async fn execute_workflow(
     let sink = Arc::new(event_publisher::QueuePublisher::new(services, address, guard.clone(), published, chunks));
     let run_services = RunServices {
         models,
-        http: services.http.clone(),
+        http: services.http.for_session(session),
         tools: services.tools.clone(),
         sandbox: Arc::clone(&services.sandbox),
         prompts: Arc::clone(&services.prompts),

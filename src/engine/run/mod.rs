@@ -47,6 +47,7 @@ pub(crate) use nested_run::{NestedRun, NestedRunEnd, Subagent, SuspendedRun, aba
 pub(crate) use start_record::BEGIN_KEY;
 pub use step_reuse::{check_stage, steps_of_run};
 
+use crate::action::call_values::SessionFacts;
 use crate::budget::TokenMeter;
 use crate::execution::{CancelReason, Services, TurnError, TurnId};
 use crate::journal::{Guard, Journal};
@@ -209,7 +210,10 @@ impl<'a> RunTurn<'a> {
         let steps = services.store.steps(self.run_id(), self.journal_turn()).await?;
         let (record, event) = match RecordedEnd::from_steps(&steps, "") {
             // The run has ended, and its session may know it already.
-            Some(end) => end.into_record(record, services.clock.now()),
+            Some(end) => {
+                Box::pin(plan_state::store_recorded_revision(services, &record, end.revised.as_ref())).await?;
+                end.into_record(record, services.clock.now())
+            }
             None => {
                 let failure = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };
                 let (status, event) = (status_for(&reason), failed_event(self.run_id(), &reason.to_string()));
@@ -328,6 +332,18 @@ impl<'a> RunTurn<'a> {
         (known.turn_id == self.turn_id()).then(|| cause.to_owned())
     }
 
+    /// The session for which the run calls APIs. The session's own user comes before the user that the run's caller names.
+    async fn session_facts(&self, record: &RunRecord) -> Result<SessionFacts, TurnError> {
+        let id = record.origin_session.clone().filter(|session_id| *session_id != record.run_id);
+        let session = match &id {
+            Some(session_id) => self.services.store.session(session_id).await?,
+            None => None,
+        };
+        let known = session.map(|session| session.user_id).filter(|user_id| !user_id.is_empty());
+        let channel = Some(record.channel.clone()).filter(|channel| !channel.is_empty());
+        Ok(SessionFacts { id, user_id: known.or_else(|| record.user_id.clone()), channel })
+    }
+
     async fn execute(
         &self,
         run_job: &RunJob<'_>,
@@ -360,6 +376,7 @@ impl<'a> RunTurn<'a> {
             pauses: Arc::clone(&pauses),
             progress: Arc::clone(&progress),
             params: record.params.clone().unwrap_or_default(),
+            session: self.session_facts(&record).await?,
         };
         let begun = Arc::clone(loaded.resolved.root());
         let end = match record.notify {

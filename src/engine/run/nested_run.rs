@@ -8,6 +8,7 @@ use super::output_chunks::OutputChunks;
 use super::plan_state;
 use super::recorded_end::{END_KEY, RecordedEnd, execute_as_step};
 use super::start_record::{self, LoadedRun, Origin, StartError};
+use crate::action::call_values::SessionFacts;
 use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{CancelReason, Services, TurnError};
 use crate::journal::{Guard, Journal};
@@ -226,6 +227,7 @@ impl NestedRun<'_> {
             pauses: Arc::default(),
             progress: Arc::clone(progress),
             params: record.params.clone().unwrap_or_default(),
+            session: SessionFacts::new(self.session_id, self.user_id, self.channel),
         }
     }
 
@@ -325,9 +327,11 @@ async fn end_run(
     }
     let now = services.clock.now();
     let (run, event) = match end {
-        Some(RecordedEnd { output: Some(output), usage, event, .. }) => (completed(run, &output, usage, now), event),
-        Some(RecordedEnd { failure: Some(failure), usage, event, .. }) => (failed(run, failure, usage, now), event),
-        _ => {
+        Some(end) => {
+            Box::pin(plan_state::store_recorded_revision(services, &run, end.revised.as_ref())).await?;
+            end.into_record(run, now)
+        }
+        None => {
             let event = failed_event(&run.run_id, &reason.to_string());
             let own = super::step_reuse::steps_of_run(steps.to_vec(), &run.prefix);
             let error = RunFailure { path: String::new(), cause: reason.to_string(), attempts: 1 };

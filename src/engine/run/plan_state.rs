@@ -85,6 +85,23 @@ pub(super) async fn store_revision(
     }
 }
 
+/// Like [`store_revision`], for a run that has recorded its end and is given up.
+pub(super) async fn store_recorded_revision(
+    services: &Services,
+    run: &RunRecord,
+    revised: Option<&RevisedGraph>,
+) -> Result<(), StoreError> {
+    if revised.is_none() {
+        return Ok(());
+    }
+    match services.store.workflow_version(&run.workflow_id, &run.hash).await {
+        Ok(Some(begun)) => store_revision(services, &begun, revised).await,
+        // Without the version with which it began, nobody can tell whether the plan was changed since.
+        Ok(None) | Err(StoreError::Damaged { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Sets the plan to the status of its ended run. Does nothing if another run has executed it since.
 pub(super) async fn end(services: &Services, workflow: &WorkflowRecord, run: &RunRecord) -> Result<(), StoreError> {
     if workflow.owner_session.is_none() {

@@ -24,14 +24,15 @@ impl Turn<'_> {
     pub(super) async fn act(&mut self, iteration: u32, action: &Action) -> Result<Value, TurnError> {
         let kind = if action.kind == ActionKind::Skill { "skill" } else { "tool" };
         let (services, agent) = (self.services, Arc::clone(&self.agent));
+        let http = services.http.for_session(self.session_facts());
         let key = format!("{iteration}/act");
         let label = Label { kind, target: &action.target };
         let journal = self.journal.clone();
         let step = journal.step(&key, label, Durability::OnReturn, action, |idempotency_key| async move {
             let result = if action.kind == ActionKind::Skill {
-                skill::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
+                skill::run(&http, &services.tools, &agent.config, action, &idempotency_key).await
             } else {
-                tool::run(&services.http, &services.tools, &agent.config, action, &idempotency_key).await
+                tool::run(&http, &services.tools, &agent.config, action, &idempotency_key).await
             }
             .bounded();
             let (ok, attempts) = (result.ok, Some(result.attempts));

@@ -130,7 +130,7 @@ impl Turn<'_> {
     async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<(), Interruption> {
         let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(()) };
         let body = self.packet(key, event, summary);
-        let (http, journal) = (&self.services.http, self.journal.clone());
+        let (http, journal) = (self.services.http.for_session(self.session_facts()), self.journal.clone());
         let label = Label { kind: "handoff", target: event };
         let input = (event, summary);
         let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {

@@ -121,7 +121,11 @@ async fn enter_earlier(shared: &WorkerState, wake: &Message) -> Result<Option<La
 /// Acquires the lane for a message and processes it.
 async fn enter(shared: &WorkerState, wake: &Message, prepared: ReadyJob) -> Result<LanePosition, Stop> {
     let ReadyJob { job, pin, model, kind } = prepared;
-    let _permit = shared.bulkhead.acquire(&model).await.map_err(Stop::ModelSaturated)?;
+    let _of_agent = match &shared.agents {
+        Some(agents) => Some(agents.acquire(&pin.agent_id).await.map_err(Stop::Saturated)?),
+        None => None,
+    };
+    let _of_model = shared.models.acquire(&model).await.map_err(Stop::Saturated)?;
     let request = acquire_request(shared, wake, &job, pin, kind);
     let until = shared.clock().moment() + shared.ack_wait;
     // Runs concurrently with the acquisition: it nearly always reads the message that the lane processes next.
@@ -220,7 +224,7 @@ struct ReadyJob {
     job: Job,
     /// The agent or workflow version with which its turn runs.
     pin: Pin,
-    /// The first model of its agent, which [`ModelBulkhead`](super::model_bulkhead::ModelBulkhead) limits. For a run:
+    /// The first model of its agent, which [`Bulkhead`](super::bulkhead::Bulkhead) limits. For a run:
     /// the name of its workflow.
     model: String,
     /// The kind of session that a new lane gets.

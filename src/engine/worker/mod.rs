@@ -7,7 +7,7 @@
 //! - [`lanes`] is the table of the lanes that this worker drives. A delivery joins the lane of its session, or starts
 //!   it.
 //! - [`lane`] drives one lane: it reads the job ([`intake`]; a job that cannot run becomes a dead letter), takes a
-//!   place for the job's model ([`model_bulkhead`]) and acquires the lease. [`rewind`] detects a stream that was
+//!   place for the job's model ([`bulkhead`]) and acquires the lease. [`rewind`] detects a stream that was
 //!   replaced or truncated.
 //! - [`lane_session`] processes the messages of a lane whose lease this worker holds. [`turn_pinning`] fixes the
 //!   configuration and the jobs of a turn, [`work`] runs the turn or the run, [`outbox`] publishes its events after the
@@ -15,13 +15,13 @@
 //! - [`renewal`] renews all leases and deliveries together. [`cancellation`] cancels the turn in flight when an
 //!   operator asks for it.
 
+mod bulkhead;
 mod cancellation;
 mod health;
 mod intake;
 mod lane;
 mod lane_session;
 mod lanes;
-mod model_bulkhead;
 mod outbox;
 mod renewal;
 pub mod rewind;
@@ -33,9 +33,9 @@ use crate::execution::Services;
 use base::clock::Clock;
 use base::config::Settings;
 use base::tasks::{self, OnPanic, Tasks};
+use bulkhead::Bulkhead;
 use health::{Health, PullFailures};
 use lanes::{Lanes, Offer, RemoveOnPanic};
-use model_bulkhead::ModelBulkhead;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
@@ -61,7 +61,10 @@ pub struct Worker {
 struct WorkerState {
     services: Services,
     lanes: Arc<Lanes>,
-    bulkhead: Arc<ModelBulkhead>,
+    /// The places of each model.
+    models: Arc<Bulkhead>,
+    /// The places of each agent; `None` without a limit.
+    agents: Option<Arc<Bulkhead>>,
     health: Health,
     /// Name of this worker in leases.
     owner: String,
@@ -98,7 +101,8 @@ impl Worker {
         let shared = WorkerState {
             services,
             lanes,
-            bulkhead: ModelBulkhead::new(settings.worker.concurrency),
+            models: Bulkhead::new(settings.worker.concurrency),
+            agents: (settings.worker.agent_concurrency > 0).then(|| Bulkhead::new(settings.worker.agent_concurrency)),
             health,
             owner,
             ack_wait: settings.worker.ack_wait.0,
@@ -117,7 +121,7 @@ impl Worker {
     /// continue.
     pub async fn run(self, settings: &Settings, stop: CancellationToken) {
         let Self { shared, tasks } = self;
-        let permits = Arc::new(Semaphore::new(ModelBulkhead::places(settings.worker.concurrency)));
+        let permits = Arc::new(Semaphore::new(Bulkhead::places(settings.worker.concurrency)));
         info!(owner = shared.owner, concurrency = settings.worker.concurrency, "worker started");
         let renewals = Tasks::new();
         // A panic ends the worker: without renewals every lease would expire.

@@ -36,7 +36,7 @@ pub(super) enum Stop {
     /// The worker is stopping.
     Stopping,
     /// The job's model occupies all places that it may have. The job is retried after the delay.
-    ModelSaturated(Duration),
+    Saturated(Duration),
     /// This version of Turnwheel cannot read the session or a document that it needs. Another worker may be able to.
     Unreadable(SharedError),
     /// Queue or store refuse the session or its job, and a retry would be refused too.
@@ -103,7 +103,7 @@ pub(super) async fn leave_lane(shared: &WorkerState, session_id: &str, stop: Sto
             shared.ack_wait / 2
         }
         Stop::Stopping => Duration::ZERO,
-        Stop::ModelSaturated(delay) => {
+        Stop::Saturated(delay) => {
             metrics().crowded.inc();
             delay
         }

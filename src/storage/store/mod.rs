@@ -37,6 +37,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+use types::audit::{AuditEntry, AuditQuery};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -171,11 +172,12 @@ pub trait Store: Erasure + Send + Sync + 'static {
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>>;
 
     /// Makes a version of an agent the current one. Durable on return, and every later [`Store::agent`] in any process
-    /// returns it. Returns false when this version already was the current one.
+    /// returns it. Returns false when this version already was the current one. Refuses a version that is stored with
+    /// another document.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
     /// Stores a version for [`Store::agent_version`] without making it the current one. For agents that are compiled
-    /// into the program. Durable on return.
+    /// into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
 
     /// Returns the current versions of all agents, ordered by id. An agent that cannot be decoded is listed separately
@@ -208,11 +210,12 @@ pub trait Store: Erasure + Send + Sync + 'static {
     async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>>;
 
     /// Makes a version of a workflow the current one. Durable on return, and every later [`Store::workflow`] in any
-    /// process returns it. Returns false when this version already was the current one.
+    /// process returns it. Returns false when this version already was the current one. Refuses a version that is stored
+    /// with another document.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
 
     /// Stores a version for [`Store::workflow_version`] without making it the current one. For workflows that are
-    /// compiled into the program. Durable on return.
+    /// compiled into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()>;
 
     /// Returns the current versions of all workflows, ordered by id, without the plans of sessions. A workflow that
@@ -320,6 +323,13 @@ pub trait Store: Erasure + Send + Sync + 'static {
     async fn processes(&self) -> Result<Vec<Process>> {
         Ok(Vec::new())
     }
+
+    /// Stores an entry of the audit trail, and replaces one with the same id. Durable on return. The entry is kept for
+    /// `retention.audit`.
+    async fn put_audit(&self, entry: AuditEntry) -> Result<()>;
+
+    /// Returns entries of the audit trail in the order of their ids: the first after `query.after`, or the last ones.
+    async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
 
     /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.
     async fn ping(&self) -> Result<()>;

@@ -24,7 +24,7 @@ pub struct Process {
     pub flows: Vec<String>,
     /// The tools and skills that are registered in Rust.
     pub functions: Vec<String>,
-    /// The names of the secrets in the setting `secrets.allow`.
+    /// The secrets of the setting `secrets.allow`: `NAME@host` for each host, or the name alone for all hosts.
     pub secrets: Vec<String>,
     /// The hosts in the setting `http.allow_private`.
     pub allow_private: Vec<String>,

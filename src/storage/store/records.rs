@@ -4,6 +4,7 @@ use base::clock::Moment;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use types::access::Scope;
 use types::event::OutEvent;
 use types::run::RunRecord;
 use types::session::{Entry, Handoff, Kind, Session, Status, Task, Waiting, WorkflowState};
@@ -233,6 +234,8 @@ pub struct LeaseKey {
 /// A filter for listing sessions. The lanes of runs are never listed.
 #[derive(Clone, Debug)]
 pub struct SessionQuery {
+    /// Only sessions that this scope covers.
+    pub scope: Scope,
     /// Lists only sessions with this status.
     pub status: Option<Status>,
     /// Lists only sessions of this agent.
@@ -243,7 +246,7 @@ pub struct SessionQuery {
 
 impl Default for SessionQuery {
     fn default() -> Self {
-        Self { status: None, agent_id: None, limit: 50 }
+        Self { scope: Scope::default(), status: None, agent_id: None, limit: 50 }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::warn;
+use types::canonical;
 use types::timestamp::Timestamp;
 
 /// A definition with an id and a hash that is stored together with its older versions.
@@ -57,6 +58,19 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     fn named(id: &str) -> String {
         format!("{} `{id}`", Self::WHAT)
     }
+}
+
+/// Checks that the stored version with the hash of `record` is `record`. A version never changes: runs and sessions load
+/// the version with which they began by its hash, and md5 does not exclude a second document with the same hash.
+pub fn check_unchanged<T: Versioned>(stored: &T, record: &T) -> Result<(), SharedError> {
+    if canonical::to_string(stored.document()) == canonical::to_string(record.document()) {
+        return Ok(());
+    }
+    let (named, hash) = (T::named(record.id()), record.hash());
+    Err(SharedError::from(format!(
+        "{named} has another document with the hash {hash}, and a stored version never changes; change any field of the \
+         file and store it again"
+    )))
 }
 
 /// The stored fields of a definition, as both kinds have them.

@@ -48,7 +48,7 @@ pub struct CoordinatorConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct BoundSecret {
-    /// Name of the environment variable, which the setting secrets.allow lists.
+    /// Name of the environment variable, which the setting secrets.allow lists with these hosts.
     pub name: String,
     /// The hosts, without ports; `*.example.com` covers the subdomains.
     pub hosts: Vec<String>,

@@ -153,8 +153,11 @@ pub struct Tool {
     pub builtin: Option<String>,
 }
 
-/// An HTTP call. `{name}` stands for a parameter, `${NAME}` for an environment variable that the setting secrets.allow
-/// lists.
+/// The placeholders for facts of the session, which no param can shadow.
+pub const SESSION_PLACEHOLDERS: [&str; 3] = ["session.id", "session.user_id", "session.channel"];
+
+/// An HTTP call. `{name}` stands for a parameter, `{session.id}`, `{session.user_id}` and `{session.channel}` for the
+/// session, `${NAME}` for an environment variable that the setting secrets.allow lists with the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct HttpCall {

@@ -56,13 +56,26 @@ pub struct Entry {
     pub metadata: Map<String, Value>,
 }
 
+/// About the bytes of a value as JSON. Every commit measures the whole history, so nothing is written for it.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| json_bytes(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => {
+            fields.iter().map(|(name, field)| name.len() + json_bytes(field) + 4).sum::<usize>() + 2
+        }
+    }
+}
+
 impl Entry {
     fn bytes(&self) -> usize {
         self.text.len() + self.turn_id.len() + self.metadata_bytes()
     }
 
     fn metadata_bytes(&self) -> usize {
-        self.metadata.iter().map(|(key, value)| key.len() + value.to_string().len()).sum()
+        self.metadata.iter().map(|(key, value)| key.len() + json_bytes(value)).sum()
     }
 
     /// The entry within the limits: a text above [`MAX_TEXT`] is cut, with a note; metadata above it is dropped.

@@ -3,6 +3,7 @@
 use base::clock;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::{Origin, Source};
+use definitions::workflow::definition::WorkflowRecord;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -67,6 +68,38 @@ pub async fn an_applied_agent_is_seen_at_once_and_its_older_version_stays(store:
     store.put_agent(agent("a", "h", json!({}))).await.unwrap();
     let ids: Vec<String> = store.agents().await.unwrap().good.iter().map(|agent| agent.id().to_owned()).collect();
     assert_eq!(ids, ["a", "sales"]);
+}
+
+pub async fn a_stored_version_never_changes(store: Arc<dyn Store>) {
+    let version = |name: &str| agent("sales", "h1", json!({"name": name, "number": 1.5}));
+    let first = version("first");
+    assert!(store.put_agent(first.clone()).await.unwrap());
+    // Another document with the same hash, as an attacker can make for md5.
+    for refused in
+        [store.put_agent(version("colliding")).await.map(drop), store.put_agent_version(&version("colliding")).await]
+    {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, StoreError::Refused(_)), "{refused:?}");
+        assert!(refused.to_string().contains("agent `sales`") && refused.to_string().contains("h1"), "{refused}");
+    }
+    assert_eq!(*store.agent("sales").await.unwrap().unwrap(), first);
+    assert_eq!(store.agent_version("sales", "h1").await.unwrap().unwrap().config.name, "first");
+    store.put_agent_version(&first).await.unwrap();
+    assert!(!store.put_agent(first).await.unwrap(), "the same document");
+    store.put_agent(agent("sales", "h2", json!({}))).await.unwrap();
+    store.put_agent(version("colliding")).await.unwrap_err();
+    assert!(store.put_agent(version("first")).await.unwrap(), "back to the older version");
+
+    let workflow = |name: &str| {
+        let document = json!({"id": "w", "name": name, "stages": [{"id": "s", "runnable": "sales"}]});
+        WorkflowRecord { hash: "h1".into(), ..WorkflowRecord::from_document(document, clock::now()).unwrap() }
+    };
+    store.put_workflow_version(&workflow("first")).await.unwrap();
+    store.put_workflow(workflow("colliding")).await.unwrap_err();
+    assert!(store.workflow("w").await.unwrap().is_none());
+    store.put_workflow(workflow("first")).await.unwrap();
+    let racing = join_all((0..10).map(|i| store.put_agent(agent("b", "h1", json!({"name": i.to_string()}))))).await;
+    assert_eq!(racing.iter().filter(|put| put.is_ok()).count(), 1, "{racing:?}");
 }
 
 pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store>) {

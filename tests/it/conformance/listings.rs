@@ -7,6 +7,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::*;
+use types::access::Role;
+use types::audit::{AuditEntry, AuditQuery};
 use types::run::{RunQuery, RunRecord, RunStatus};
 use types::timestamp::Timestamp;
 
@@ -116,4 +118,28 @@ pub async fn a_limit_of_zero_lists_nothing(store: Arc<dyn Store>) {
     assert!(store.due_timers(LONG * 2, 0).await.unwrap().timers.is_empty());
     assert!(store.abandoned_lanes(Duration::ZERO, 0).await.unwrap().is_empty());
     assert!(store.idle_sessions(Duration::ZERO, 0).await.unwrap().is_empty());
+}
+
+pub async fn the_audit_trail_is_read_from_its_end_and_on_from_an_entry(store: Arc<dyn Store>) {
+    let at = clock::now();
+    let entry = |id: &str| AuditEntry {
+        id: id.to_owned(),
+        at,
+        by: "李雷".into(),
+        role: Role::Operator,
+        action: "cancel_session".into(),
+        target: "session/s1".into(),
+        detail: serde_json::Map::from_iter([("a.b".to_owned(), json!("$x"))]),
+    };
+    for id in ["0003-c", "0001-a", "0002-b"] {
+        store.put_audit(entry(id)).await.unwrap();
+    }
+    let done =
+        AuditEntry { detail: serde_json::Map::from_iter([("status".to_owned(), json!(202))]), ..entry("0002-b") };
+    store.put_audit(done.clone()).await.unwrap();
+    let listed = |after: Option<&str>, limit| store.audit(AuditQuery { after: after.map(str::to_owned), limit });
+    assert_eq!(listed(None, 2).await.unwrap(), [done.clone(), entry("0003-c")], "the last ones, in their order");
+    assert_eq!(listed(Some(""), 2).await.unwrap(), [entry("0001-a"), done], "the first ones");
+    assert_eq!(listed(Some("0002-b"), 9).await.unwrap(), [entry("0003-c")]);
+    assert!(listed(Some("0003-c"), 9).await.unwrap().is_empty() && listed(None, 0).await.unwrap().is_empty());
 }

@@ -78,6 +78,7 @@ macro_rules! store_suite {
         $crate::conformance::cases! { $open, catalog:
             the_first_plan_stays
             an_applied_agent_is_seen_at_once_and_its_older_version_stays
+            a_stored_version_never_changes
             sources_are_stored_listed_and_removed_by_agent
         }
         $crate::conformance::cases! { $open, runs:
@@ -104,6 +105,7 @@ macro_rules! store_suite {
             processes_are_listed_by_start_then_id_until_they_depart
             a_session_whose_lane_is_open_is_not_idle
             a_limit_of_zero_lists_nothing
+            the_audit_trail_is_read_from_its_end_and_on_from_an_entry
         }
         $crate::conformance::cases! { $open, erasure:
             a_seized_lane_is_lost_to_its_holder_for_good

@@ -20,26 +20,28 @@ on_both_backends!(
     a_worker_that_stops_during_the_run_gives_one_notice,
     a_large_input_travels_in_the_record_of_the_run,
     a_notice_leaves_a_question_as_it_is,
+    a_run_that_waits_and_asks_gives_one_notice_at_its_end,
+    s24_a_run_in_hand_keeps_the_version_with_which_it_began,
 );
 
-fn start(notify: bool) -> Value {
+pub fn start(notify: bool) -> Value {
     execute(json!({"execution_mode": "async", "notify_on_completion": notify}))
 }
 
 /// The run that the session's coordinator has started.
-async fn run(engine: &Engine) -> RunRecord {
+pub async fn run(engine: &Engine) -> RunRecord {
     let query = RunQuery { origin_session: Some("s1".into()), ..RunQuery::default() };
     let mut runs = engine.store.runs(query).await.unwrap();
     assert_eq!(runs.len(), 1, "{runs:?}");
     runs.remove(0)
 }
 
-async fn notices(engine: &Engine) -> Vec<Reply> {
+pub async fn notices(engine: &Engine) -> Vec<Reply> {
     engine.replies("s1").await.into_iter().filter(|reply| reply.kind == ReplyKind::Final).collect()
 }
 
 /// Waits for the notice of the run.
-async fn noticed(engine: &Engine) -> Reply {
+pub async fn noticed(engine: &Engine) -> Reply {
     let run = run(engine).await;
     engine.turn("s1", &format!("resume-{}", run.run_id)).await;
     let notices = notices(engine).await;
@@ -48,7 +50,7 @@ async fn noticed(engine: &Engine) -> Reply {
 }
 
 /// An engine whose API waits for a permit.
-async fn gated(backend: Backend, answers: Vec<Value>) -> (Engine, Arc<Semaphore>) {
+pub async fn gated(backend: Backend, answers: Vec<Value>) -> (Engine, Arc<Semaphore>) {
     let engine = engine_with_ids(backend, answers).await;
     let gate = Arc::new(Semaphore::new(0));
     let of_api = Arc::clone(&gate);
@@ -257,4 +259,88 @@ async fn a_notice_leaves_a_question_as_it_is(backend: Backend) {
     assert_eq!((&after.task, &after.timers), (&before.task, &before.timers));
     engine.say("s1", "m-3", "十月").await;
     assert!(prompts(&engine).pop().unwrap().contains("哪个月？"));
+}
+
+/// Registers a graph that asks, waits and calls.
+async fn register_approval(engine: &Engine) {
+    let nodes = [
+        node("ask", "ASK", &json!({"question": "发布吗？", "choices": ["好", "不好"]})),
+        node("wait", "WAIT", &json!({"seconds": 2.5})),
+        node("publish", "HTTP", &http("/publish", &json!({"answer": "${ask.output.answer}"}))),
+    ];
+    let edges = json!([{"source": "ask", "target": "wait"}, {"source": "wait", "target": "publish"}]);
+    let graph = json!({"type": "graph", "id": "approval", "name": "发布", "nodes": nodes, "edges": edges});
+    let text = graph.to_string().replace("{api}", &engine.api.base_url);
+    let document = serde_json::from_str(&text).unwrap();
+    let record = definitions::workflow::definition::WorkflowRecord::from_document(document, base::clock::now());
+    engine.store.put_workflow(record.unwrap()).await.unwrap();
+}
+
+async fn a_run_that_waits_and_asks_gives_one_notice_at_its_end(backend: Backend) {
+    let mut begin = start(true);
+    begin["payload"]["workflow_id"] = json!("approval");
+    let engine = engine_with_ids(backend, vec![answer(&[begin]), answer(&[respond("不客气")])]).await;
+    let mut agent = coordinator();
+    agent["coordinator"] = json!({"workflows": ["approval"]});
+    engine.apply(agent).await;
+    register_approval(&engine).await;
+    engine.start_scheduler();
+    engine.say("s1", "m-1", "发布").await;
+    eventually(DEADLINE, "the run asks", || async { run(&engine).await.status == RunStatus::Waiting }).await;
+    let begun = run(&engine).await;
+    eventually(DEADLINE, "the turn that asks has ended", || async {
+        engine.session(&begun.run_id).await.turn.is_none()
+    })
+    .await;
+    assert!(notices(&engine).await.is_empty(), "a run that waits has not ended");
+    let answered = ::commands::run_answers::NewAnswer::new("好");
+    ::commands::run_answers::answer_run(engine.queue.as_ref(), engine.store.as_ref(), &begun.run_id, answered)
+        .await
+        .unwrap();
+    let notice = noticed(&engine).await;
+    assert_eq!((&notice.metadata["run_id"], &notice.metadata["status"]), (&json!(begun.run_id), &json!("completed")));
+    assert_eq!(engine.store.turns(&begun.run_id, 10).await.unwrap().len(), 3, "it has asked, then waited, then ended");
+    let calls: Vec<_> = engine.api.calls("/publish").into_iter().map(|call| call.body).collect();
+    assert_eq!(calls, [json!({"answer": "好"})]);
+    engine.say("s1", "m-2", "谢谢").await;
+    assert_eq!(notices(&engine).await.len(), 1);
+    let told = engine.session("s1").await.history.iter().filter(|entry| entry.turn_id.starts_with("resume-")).count();
+    assert_eq!(told, 1);
+}
+
+async fn s24_a_run_in_hand_keeps_the_version_with_which_it_began(backend: Backend) {
+    let llm = json!({"prompt": "写小结", "temperature": 0.2});
+    let two = plan(
+        &[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "LLM", &llm)],
+        &[("node_1", "node_2")],
+    );
+    let modify = decision("modify_node", json!({"node_id": "node_2", "updates": {"config.temperature": 0.9}}));
+    let answers = vec![
+        answer(&[two]),
+        answer(&[start(true)]),
+        answer(&[modify]),
+        answer(&[respond("改好了")]),
+        answer(&[execute(json!({}))]),
+        answer(&[respond("跑了")]),
+    ];
+    let (engine, gate) = gated(backend, answers).await;
+    engine.say("s1", "m-1", "执行").await;
+    eventually(DEADLINE, "the run is in its first node", || async { !engine.api.calls("/sales").is_empty() }).await;
+    let before = plans_of(&engine, "s1").await.remove(0).workflow;
+    engine.say("s1", "m-2", "把LLM的温度参数调整为 0.9").await;
+    let after = plans_of(&engine, "s1").await.remove(0);
+    assert_ne!(after.workflow.hash, before.hash);
+    assert_eq!(after.state.status, WorkflowStatus::Running, "the change ends no run");
+    let temperatures = || {
+        let asked = engine.model.asked().into_iter().filter(|asked| asked.user == "写小结");
+        asked.map(|asked| asked.temperature.unwrap()).collect::<Vec<_>>()
+    };
+    assert!(temperatures().is_empty(), "the changed node has not run yet");
+    gate.add_permits(1);
+    assert_eq!(noticed(&engine).await.metadata["status"], "completed");
+    assert_eq!((temperatures(), run(&engine).await.hash), (vec![0.2], before.hash.clone()));
+    let plan = plans_of(&engine, "s1").await.remove(0);
+    assert_eq!((plan.state.status, &plan.workflow.hash), (WorkflowStatus::Completed, &after.workflow.hash));
+    engine.say("s1", "m-3", "再跑一次").await;
+    assert_eq!(temperatures(), [0.2, 0.9]);
 }

@@ -2,9 +2,12 @@
 
 mod background;
 mod crashes;
+mod given_up;
+mod killed;
 mod large;
 mod plans;
 mod recoveries;
+mod sales_plan;
 mod tasks;
 
 use crate::scenarios::{acts, on_both_backends, sales_with};
@@ -341,7 +344,7 @@ async fn secrets_are_masked_in_the_events_of_decisions(backend: Backend) {
     let engine = Engine::watching(backend, ScriptedModel::start(script(answers)).await).await;
     engine.apply(coordinator()).await;
     let mask = |text: &str| text.replace("s3cret", "***");
-    let secrets = SecretFill::new(Arc::new(|text: &str| Ok(text.to_owned())), Arc::new(mask));
+    let secrets = SecretFill::new(Arc::new(|text: &str, _: &str| Ok(text.to_owned())), Arc::new(mask));
     engine.start_worker_with(Services { http: HttpCaller::new(secrets, &[]).unwrap(), ..engine.services() });
     engine.say("s1", "m-1", "你好").await;
     let events = decisions(&engine, "s1").await;

@@ -11,6 +11,8 @@ on_both_backends!(
     s24_a_changed_node_counts_for_later_runs,
     a_failed_run_tells_its_node_and_a_replan_makes_the_plan_ready,
     s25_a_replan_within_a_run_becomes_the_stored_version,
+    s25_the_decisions_of_a_run_within_a_turn_name_the_turn,
+    a_spent_budget_of_the_turn_is_not_skipped_by_a_recovery,
     a_registered_workflow_runs_only_if_the_agent_lists_it,
     a_plan_belongs_to_its_session,
     a_run_that_takes_too_long_is_told_to_the_model,
@@ -251,6 +253,45 @@ async fn s25_a_replan_within_a_run_becomes_the_stored_version(backend: Backend) 
     let run = engine.store.run(plan.state.status_run.as_deref().unwrap()).await.unwrap().unwrap();
     assert_ne!(run.hash, plan.workflow.hash, "the run began with the older version, which is still stored");
     assert!(engine.store.workflow_version(plan.workflow.id(), &run.hash).await.unwrap().is_some());
+}
+
+async fn s25_the_decisions_of_a_run_within_a_turn_name_the_turn(backend: Backend) {
+    let failing = plan(&[node("node_1", "HTTP", &http("/down", &json!({})))], &[]);
+    let answers = vec![answer(&[failing]), answer(&[execute(json!({}))]), answer(&[respond("没做成")])];
+    let engine = engine_with_ids(backend, answers).await;
+    engine.api.script(|_, _| (404, json!({})));
+    engine.say("s1", "m-1", "做报告").await;
+    let plan = plans_of(&engine, "s1").await.remove(0);
+    let events = decisions(&engine, "s1").await;
+    assert!(events.iter().all(|event| event["turn_id"] == "m-1" && event["session_id"] == "s1"), "{events:#?}");
+    let (of_run, of_turn): (Vec<_>, Vec<_>) = events.iter().partition(|event| !event["run_id"].is_null());
+    let types = |events: &[&Value]| events.iter().map(|event| event["type"].clone()).collect::<Vec<_>>();
+    assert_eq!(types(&of_run), ["node_execution_failed", "decision_made", "decision_validated"]);
+    assert!(of_run.iter().all(|event| event["run_id"] == json!(plan.state.status_run)), "{of_run:#?}");
+    let kinds: Vec<_> = of_run.iter().map(|event| event["decision_type"].as_str()).collect();
+    assert_eq!(kinds[1..], [Some("error_recovery"); 2]);
+    assert_eq!(of_turn.len(), 6, "the plan, its run and the reply: {of_turn:#?}");
+}
+
+async fn a_spent_budget_of_the_turn_is_not_skipped_by_a_recovery(backend: Backend) {
+    let mut written = node("node_1", "LLM", &json!({"prompt": "写小结"}));
+    written["recovery"] = json!({"action": "SKIP"});
+    let answers = vec![answer(&[plan(&[written], &[])]), answer(&[execute(json!({}))]), answer(&[respond("好了")])];
+    let engine = engine_with_ids(backend, answers).await;
+    let mut agent = coordinator();
+    // The two questions before the run use 36 tokens.
+    agent["budget"] = json!({"turn": 36});
+    engine.apply(agent).await;
+    let turn = engine.say("s1", "m-1", "做报告").await;
+    let reason = turn.reason.unwrap_or_default();
+    assert!(turn.outcome == Outcome::Cancelled && reason.starts_with("token_budget: "), "{reason}");
+    let plan = plans_of(&engine, "s1").await.remove(0);
+    let run = engine.store.run(plan.state.status_run.as_deref().unwrap()).await.unwrap().unwrap();
+    let cause = run.error.map(|error| error.cause).unwrap_or_default();
+    assert_eq!((run.status, plan.state.status), (RunStatus::Failed, WorkflowStatus::Failed));
+    assert!(cause.starts_with("BUDGET: the turn budget of agent `sales` is spent: 36 of 36 tokens"), "{cause}");
+    assert!(decisions(&engine, "s1").await.iter().all(|event| event["run_id"].is_null()), "no recovery begins");
+    assert_eq!(engine.model.asked().len(), 2);
 }
 
 async fn a_registered_workflow_runs_only_if_the_agent_lists_it(backend: Backend) {

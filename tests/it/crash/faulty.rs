@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::queue::{self, *};
 use storage::store::{self, *};
+use types::audit::{AuditEntry, AuditQuery};
 use types::event::OutEvent;
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
@@ -204,6 +205,14 @@ impl Store for FaultyStore {
             self.wire.plan.note_lost("a renewal was refused");
         }
         Ok(lost)
+    }
+
+    async fn put_audit(&self, entry: AuditEntry) -> store::Result<()> {
+        self.wire.plainly(self.inner.put_audit(entry)).await
+    }
+
+    async fn audit(&self, query: AuditQuery) -> store::Result<Vec<AuditEntry>> {
+        self.wire.plainly(self.inner.audit(query)).await
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> store::Result<Option<Arc<Plan>>> {

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::queue::{self, *};
 use storage::store::{self, *};
+use types::audit::{AuditEntry, AuditQuery};
 use types::event::OutEvent;
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
@@ -223,6 +224,14 @@ impl Store for MutantStore {
         let lost = self.inner.renew(held, lease).await?;
         // A worker without the epoch filter does not learn either that another worker has taken its lane.
         Ok(if self.broken == Broken::Epoch { Vec::new() } else { lost })
+    }
+
+    async fn put_audit(&self, entry: AuditEntry) -> store::Result<()> {
+        self.inner.put_audit(entry).await
+    }
+
+    async fn audit(&self, query: AuditQuery) -> store::Result<Vec<AuditEntry>> {
+        self.inner.audit(query).await
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> store::Result<Option<Arc<Plan>>> {

@@ -41,10 +41,12 @@ async fn delete(engine: &Engine, session_id: &str) -> DeletedData {
     deletion(engine).session(session_id).await.unwrap().deleted
 }
 
-/// Publishes a job that nobody can read, and waits for its dead letter.
+/// Publishes a job that is nested too deeply, and waits for its dead letter.
 async fn dead_letter(engine: &Engine, session_id: &str) {
     let before = engine.dead_letters().await.len();
-    engine.publish_job(session_id, json!({"type": 7, "session_id": session_id, "text": WORD})).await;
+    let deep = (0..100).fold(json!(WORD), |inner, _| json!([inner]));
+    let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "sales", "text": WORD, "metadata": {"deep": deep}});
+    engine.publish_job(session_id, job).await;
     eventually(DEADLINE, "the job is a dead letter", || async { engine.dead_letters().await.len() > before }).await;
 }
 
@@ -57,13 +59,14 @@ async fn nothing_is_left_of_a_session_and_a_later_message_begins_a_new_one(backe
     assert!(!search::everywhere(&engine).await.is_empty(), "the search finds what is there");
 
     let deleted = delete(&engine, "s1").await;
+    // Before the searches, which mark the end of the events with an event of their own.
+    let again = deletion(&engine).session("s1").await.unwrap_err();
+    assert_eq!(again.code, "unknown_session");
     assert_eq!((deleted.sessions, deleted.turns, deleted.dead_letters), (1, 2, 1), "{deleted:?}");
     assert!(deleted.events >= 4 && deleted.steps >= 2, "{deleted:?}");
     assert_eq!(search::everywhere(&engine).await, [""; 0]);
     assert!(engine.store.session("s1").await.unwrap().is_none() && engine.events("s1").await.is_empty());
     assert_eq!(engine.session("s2").await.history.len(), 3, "another session stays");
-    let again = deletion(&engine).session("s1").await.unwrap_err();
-    assert_eq!(again.code, "unknown_session");
 
     engine.say("s1", "m-3", "你好").await;
     let session = engine.session("s1").await;
@@ -135,6 +138,14 @@ async fn runs_go_with_their_session(backend: Backend) {
     })
     .await;
     let deleted = delete(&engine, "s1").await;
+    {
+        let mut events = engine.queue.events("s1", storage::queue::From::After(0)).await.unwrap();
+        while let Ok(Some(Ok(event))) =
+            tokio::time::timeout(std::time::Duration::from_secs(1), futures::StreamExt::next(&mut events)).await
+        {
+            eprintln!("EVENT0 {} {:?} {}", event.seq, event.event_type, String::from_utf8_lossy(&event.payload));
+        }
+    }
     assert_eq!((deleted.sessions, deleted.runs), (2, 1), "{deleted:?}");
     gate.add_permits(1_000);
     engine.model.script(|asked| replies(asked, "新的"));

@@ -2,6 +2,7 @@
 //! they are cancelled, resumed, restarted and shown.
 
 mod command_line;
+mod expired;
 mod inputs;
 mod items;
 mod operating;

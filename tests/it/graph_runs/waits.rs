@@ -17,7 +17,7 @@ on_both_backends!(
     waiting_is_not_counted_as_execution,
 );
 
-fn wait(id: &str, seconds: f64) -> Value {
+pub(super) fn wait(id: &str, seconds: f64) -> Value {
     node(id, "WAIT", json!({"seconds": seconds}))
 }
 
@@ -29,7 +29,7 @@ async fn narrow(backend: Backend) -> Engine {
 }
 
 /// Makes the timer of a waiting run due, as if its time had come.
-async fn fire(engine: &Engine, run_id: &str) {
+pub(super) async fn fire(engine: &Engine, run_id: &str) {
     let timer = engine.session(run_id).await.timers.remove(0);
     let job = json!({"type": "timer", "session_id": run_id, "job_id": format!("{}-{}", timer.timer_id, timer.generation),
         "timer_id": timer.timer_id, "generation": timer.generation, "name": timer.name, "due_at": timer.due_at});

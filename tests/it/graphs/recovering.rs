@@ -20,6 +20,7 @@ on_both_backends!(
     a_changed_node_calls_another_address_under_its_own_key,
     an_aborted_run_names_its_node,
     a_node_that_never_recovers_ends_the_run,
+    a_spent_budget_ends_the_run_without_a_recovery,
     secrets_of_env_are_in_no_event_and_no_prompt,
 );
 
@@ -166,6 +167,29 @@ async fn a_node_that_never_recovers_ends_the_run(backend: Backend) {
     let run = super::ended(&engine, &run.run_id).await;
     assert_eq!((run.status, called(&engine)), (RunStatus::Completed, vec!["/slow".to_owned(), "/b".to_owned()]));
     assert_eq!(output(&run)["data"], json!({"done": true}));
+}
+
+async fn a_spent_budget_ends_the_run_without_a_recovery(backend: Backend) {
+    let engine = engine(backend, |_| recovers("b", &json!({"action": "SKIP"}))).await;
+    // One call of the scripted model uses 18 tokens.
+    engine.apply(json!({"id": "writer", "model": "default", "system_prompt": "写小结", "budget": {"day": 18}})).await;
+    let writes = |id: &str| json!({"node_id": id, "type": "RUNNABLE", "name": id, "config": {"runnable": "writer", "input": id}});
+    let edges = [edge("a", "b"), edge("b", "c")];
+    let graph = json!({"id": "g", "nodes": [writes("a"), writes("b"), http("c", "c")], "edges": edges});
+    register(&engine, graph.clone()).await;
+    let asks_coordinator = run(&engine).await;
+    let mut skips = graph;
+    skips["recovery"] = json!({"action": "SKIP"});
+    register(&engine, skips).await;
+    let run_id = super::start(&engine).await;
+    let has_plan = super::ended(&engine, &run_id).await;
+    for (run, path) in [(asks_coordinator, "b"), (has_plan, "a")] {
+        let error = run.error.unwrap_or_else(|| panic!("{path}"));
+        assert_eq!((run.status, error.path.as_str()), (RunStatus::Failed, path), "{error:?}");
+        assert!(error.cause.contains("the day budget of agent `writer` is spent: 18 of 18 tokens"), "{error:?}");
+        assert!(decisions(&engine, &run.run_id).await.is_empty(), "no recovery begins");
+    }
+    assert_eq!((engine.model.asked().len(), called(&engine).len()), (1, 0), "only the first node has run");
 }
 
 async fn secrets_of_env_are_in_no_event_and_no_prompt(backend: Backend) {

@@ -13,6 +13,7 @@ on_both_backends!(
     an_invalid_recovery_leads_to_a_replan,
     a_replan_waits_for_slower_siblings_and_runs_once,
     replans_are_bounded,
+    a_run_in_progress_is_drawn_with_its_replan,
     a_run_restarts_from_a_node_of_its_revision,
 );
 
@@ -109,6 +110,45 @@ async fn replans_are_bounded(backend: Backend) {
     assert_eq!((error.path.as_str(), prompts(&engine).len()), ("node_1", 3));
     let rejected = told(&engine, &run.run_id).await;
     assert_eq!(rejected.iter().filter(|event| *event == "decision_rejected replan_workflow").count(), 3);
+}
+
+/// The class of a node in a flowchart; `None` if it is not drawn.
+fn class(mermaid: &str, node: &str) -> Option<String> {
+    let line = mermaid.lines().find(|line| line.contains(&format!("\"{node}<br/>")))?;
+    let drawn = line.trim().split('[').next().unwrap();
+    let classes = mermaid.lines().filter_map(|line| line.trim().strip_prefix("class ")?.split_once(' '));
+    let mut of_node = classes.filter(|(nodes, _)| nodes.split(',').any(|one| one == drawn));
+    of_node.next().map(|(_, class)| class.to_owned())
+}
+
+async fn a_run_in_progress_is_drawn_with_its_replan(backend: Backend) {
+    let engine = engine(backend, |asked| replans(&changes(&asked.system))).await;
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let held = std::sync::Arc::clone(&gate);
+    engine.api.script(move |path, _| match path {
+        "/1" => (404, json!({})).into(),
+        "/2" => crate::support::api::Answer::Gated(std::sync::Arc::clone(&held), 200, json!({})),
+        _ => crate::support::api::Answer::Now(200, json!({"path": path})),
+    });
+    register(&engine, plan()).await;
+    let run_id = super::start(&engine).await;
+    engine.start_worker();
+    let drawn = async || {
+        let shown = commands::run_details::diagram(&engine.store, &engine.flows, &run_id).await.unwrap().mermaid;
+        ["node_0", "node_1", "side", "spare", "node_2", "node_3"].map(|node| class(&shown, node))
+    };
+    let states = |of_spare: &str, of_second: &str, of_third: &str| {
+        let states = ["completed", "", "completed", of_spare, of_second, of_third];
+        states.map(|state| Some(state.to_owned()).filter(|state| !state.is_empty()))
+    };
+    crate::support::eventually(crate::support::engine::DEADLINE, "node_2 is called", || async {
+        !engine.api.calls("/2").is_empty()
+    })
+    .await;
+    assert_eq!(drawn().await, states("completed", "running", "pending"), "the removed node is not drawn");
+    gate.add_permits(1);
+    super::ended(&engine, &run_id).await;
+    assert_eq!(drawn().await, states("completed", "completed", "completed"));
 }
 
 async fn a_run_restarts_from_a_node_of_its_revision(backend: Backend) {

@@ -17,9 +17,15 @@ use std::collections::BTreeSet;
 
 /// All endpoints of the documented API.
 const ENDPOINTS: &[(&str, &str)] = &[
+    ("delete", "/api/v1/agents/{agent_id}"),
+    ("delete", "/api/v1/dead/{which}"),
+    ("delete", "/api/v1/sessions/{session_id}"),
+    ("delete", "/api/v1/users/{user_id}"),
+    ("delete", "/api/v1/workflows/{workflow_id}"),
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
+    ("get", "/api/v1/audit"),
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),
@@ -162,6 +168,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
             .replace("{source}", "kb%2Fa.md")
             .replace("{workflow_id}", "w1")
             .replace("{run_id}", "r1")
+            .replace("{user_id}", "u1")
             .replace("{which}", "7")
             .replace("{action_type}", "fly")
     };

@@ -96,6 +96,8 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         ),
         asked(get.clone(), "/api/v1/timers", "/api/v1/timers", None, 200),
         asked(get.clone(), "/api/v1/timers", "/api/v1/timers?session_id=nobody", None, 404),
+        asked(get.clone(), "/api/v1/audit", "/api/v1/audit?limit=5", None, 200),
+        asked(get.clone(), "/api/v1/audit", "/api/v1/audit?after=%24x", None, 400),
         asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
         asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
         asked(post, "/api/v1/dead/{which}/replay", "/api/v1/dead/7/replay", None, 404),
@@ -215,5 +217,11 @@ fn requests_about_workflows() -> Vec<DescribedRequest> {
             Some(json!({"from_stage": "general"})),
             202,
         ),
+        asked(Method::DELETE, "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
+        asked(Method::DELETE, "/api/v1/users/{user_id}", "/api/v1/users/nobody", None, 404),
+        asked(Method::DELETE, "/api/v1/sessions/{session_id}", "/api/v1/sessions/nobody", None, 404),
+        asked(Method::DELETE, "/api/v1/agents/{agent_id}", "/api/v1/agents/second", None, 200),
+        asked(Method::DELETE, "/api/v1/agents/{agent_id}", "/api/v1/agents/nobody", None, 404),
+        asked(Method::DELETE, "/api/v1/workflows/{workflow_id}", "/api/v1/workflows/nobody", None, 404),
     ]
 }

@@ -2,15 +2,18 @@
 //! violate the protocol.
 
 mod depth;
+mod identity;
 mod injection;
 mod leaks;
 mod limits;
 mod nodes;
 mod python;
 mod python_command;
+mod secrets;
 mod targets;
 
 use crate::support::background;
+use base::config::SecretError;
 use engine::action::ActionResult;
 use engine::action::http::{HttpCaller, SecretFill};
 use serde_json::{Map, Value};
@@ -88,9 +91,9 @@ fn ok(body: &Value) -> String {
 
 /// Calls a skill as an agent would. The only secret is `${TOKEN}`.
 async fn call(allow: &[&str], template: Value, params: Value) -> ActionResult {
-    let fill = |token: &str| match token {
+    let fill = |token: &str, _: &str| match token {
         "${TOKEN}" => Ok("s3cret".to_owned()),
-        other => Err(format!("{other} is not allowed")),
+        other => Err(SecretError::NotSet(other.to_owned())),
     };
     let secrets = SecretFill::new(Arc::new(fill), Arc::new(|text| text.replace("s3cret", "***")));
     let allow: Vec<String> = allow.iter().map(|entry| (*entry).to_owned()).collect();

@@ -15,9 +15,17 @@ pub enum Fate {
 /// Starts a proxy to `server` and returns its address. `look` gets the subject and the bytes, headers included, of each
 /// published message. It may change the bytes, but not their number.
 pub async fn way_to(server: &Server, look: impl FnMut(&str, &mut [u8]) -> Fate + Clone + Send + 'static) -> String {
+    way_to_address(&server.address(), look).await
+}
+
+/// Like [`way_to`], to the server at this address.
+pub async fn way_to_address(
+    server: &str,
+    look: impl FnMut(&str, &mut [u8]) -> Fate + Clone + Send + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("nats://{}", listener.local_addr().unwrap());
-    let target = server.address().trim_start_matches("nats://").to_owned();
+    let target = server.trim_start_matches("nats://").to_owned();
     background(async move {
         while let Ok((client, _)) = listener.accept().await {
             let (mut from_client, mut to_client) = client.into_split();

@@ -1,9 +1,10 @@
 //! Finds and masks secrets in texts, in every spelling: plain, percent-encoded, escaped as in JSON, as HTML entities,
-//! and one encoding within another.
+//! in base64 or hexadecimal ([`forms`]), and one encoding within another.
 //!
 //! The text is decoded step by step, and searched after each step. A secret may itself contain something that looks
 //! like an escape, so it is decoded in the same way. [`pieces`] masks a text that arrives in pieces.
 
+mod forms;
 pub mod pieces;
 
 /// The replacement for a secret.
@@ -22,9 +23,10 @@ type Decoded = ([u8; 4], usize);
 /// Replaces known values in texts.
 #[derive(Clone)]
 pub struct Masker {
+    /// The secrets in all their forms, sorted.
     secrets: Vec<Vec<u8>>,
-    /// First bytes of the secrets, to skip most positions of a text quickly.
-    begins: [bool; 256],
+    /// For each first byte, where its secrets begin and end in the list.
+    begins: Vec<(usize, usize)>,
 }
 
 impl Default for Masker {
@@ -38,13 +40,22 @@ impl Masker {
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut secrets = Vec::new();
         for value in values.into_iter().filter(|value| value.trim().len() >= MIN_SECRET_BYTES) {
-            secrets.extend(views(value.trim()).map(|view| view.bytes).filter(|bytes| bytes.len() >= MIN_SECRET_BYTES));
+            let value = value.trim().to_owned();
+            for form in forms::forms(&value).into_iter().chain([value]) {
+                secrets.extend(views(&form).map(|view| view.bytes).filter(|bytes| bytes.len() >= MIN_SECRET_BYTES));
+            }
         }
         secrets.sort();
         secrets.dedup();
-        let mut begins = [false; 256];
-        secrets.iter().for_each(|secret: &Vec<u8>| begins[usize::from(secret[0])] = true);
+        let before = |byte: u16| secrets.partition_point(|secret: &Vec<u8>| u16::from(secret[0]) < byte);
+        let begins = (0..256).map(|byte| (before(byte), before(byte + 1))).collect();
         Self { secrets, begins }
+    }
+
+    /// The secrets that begin with this byte.
+    fn beginning_with(&self, byte: u8) -> &[Vec<u8>] {
+        let (begin, end) = self.begins[usize::from(byte)];
+        &self.secrets[begin..end]
     }
 
     /// Replaces every known value in `text` with [`MASK`].
@@ -79,12 +90,7 @@ impl Masker {
         let mut at = 0;
         while let Some(byte) = view.bytes.get(at) {
             let here = |secret: &&Vec<u8>| view.bytes[at..].starts_with(secret);
-            let longest = if self.begins[usize::from(*byte)] {
-                self.secrets.iter().filter(here).map(Vec::len).max()
-            } else {
-                None
-            };
-            match longest {
+            match self.beginning_with(*byte).iter().filter(here).map(Vec::len).max() {
                 Some(length) => {
                     found.push((view.origins[at], view.origins[at + length]));
                     at += length;

@@ -32,8 +32,7 @@ impl<'m> Pieces<'m> {
 
     /// The position before which no later piece can complete a secret.
     fn settled(&self) -> usize {
-        let Masker { secrets, begins } = self.masker;
-        if secrets.is_empty() {
+        if self.masker.secrets.is_empty() {
             return self.kept.len();
         }
         let whole = &self.kept[..self.open_escape()];
@@ -41,7 +40,7 @@ impl<'m> Pieces<'m> {
         for view in views(whole) {
             let begun = (0..view.bytes.len()).find(|at| {
                 let rest = &view.bytes[*at..];
-                begins[usize::from(rest[0])] && secrets.iter().any(|secret| secret.starts_with(rest))
+                self.masker.beginning_with(rest[0]).iter().any(|secret| secret.starts_with(rest))
             });
             end = end.min(begun.map_or(end, |at| view.origins[at]));
         }

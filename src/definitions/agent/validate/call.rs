@@ -8,7 +8,7 @@ use http::HeaderName;
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
-use types::agent::HttpCall;
+use types::agent::{HttpCall, SESSION_PLACEHOLDERS};
 use url::Url;
 
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
@@ -80,7 +80,7 @@ pub(super) fn http(check: &mut AgentChecker<'_>, path: &str, call: &HttpCall, sc
     if call.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
         check.report.error(format!("{path}.timeout"), "is zero", "write the limit of one attempt, such as `10s`");
     }
-    address(check, &format!("{path}.url"), &call.url);
+    let host = address(check, &format!("{path}.url"), &call.url);
     for name in call.headers.keys() {
         if HeaderName::try_from(name.as_str()).is_err() {
             check.report.error(format!("{path}.headers"), format!("`{name}` is not the name of a header"), "");
@@ -91,22 +91,31 @@ pub(super) fn http(check: &mut AgentChecker<'_>, path: &str, call: &HttpCall, sc
     call.query.iter().for_each(|(name, value)| texts(&format!("{path}.query.{name}"), value, &mut found));
     call.body.iter().for_each(|body| texts(&format!("{path}.body"), body, &mut found));
     for (path, text) in found {
-        secrets(check, &path, text);
+        secrets(check, &path, text, host.as_deref());
+        of_session(check, &path, text);
         if let Some(schema) = schema {
             declared(check, &path, text, schema);
         }
     }
 }
 
-fn address(check: &mut AgentChecker<'_>, path: &str, template: &str) {
-    // For `${BASE}/x` the variable has the beginning, whose value is unknown here.
-    let whole = match template.strip_prefix("${").and_then(|rest| rest.split_once('}')) {
-        Some((_, rest)) => format!("http://secret.example{rest}"),
-        None => template.to_owned(),
-    };
+/// Checks the address. Returns its host, if it is written out.
+fn address(check: &mut AgentChecker<'_>, path: &str, template: &str) -> Option<String> {
+    let host = template.split_once("://").map_or(template, |(_, rest)| rest);
+    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+    if let Some(name) = references(host).first() {
+        let problem = format!("the secret `${{{name}}}` stands before the path, so its host is not known");
+        check.report.error(
+            path,
+            problem,
+            "write scheme and host out; a secret may be in path, query, headers and body",
+        );
+        return None;
+    }
     // A digit is valid in every part of an address, even as a port.
-    let filled = PLACEHOLDER.as_ref().map_or(whole.clone().into(), |pattern| pattern.replace_all(&whole, "1"));
-    match Url::parse(&filled) {
+    let filled = PLACEHOLDER.as_ref().map_or(template.into(), |pattern| pattern.replace_all(template, "1"));
+    let url = Url::parse(&filled);
+    match &url {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
             check.report.error(
                 path,
@@ -114,18 +123,18 @@ fn address(check: &mut AgentChecker<'_>, path: &str, template: &str) {
                 "",
             );
         }
-        Ok(url) => private(check, path, template, &url),
+        Ok(url) => private(check, path, template, url),
         Err(error) => {
             let problem = format!("`{template}` is not an address: {error}");
             check.report.error(path, problem, "write it as https://api.example.com/orders/{order_id}");
         }
     }
-    let host = whole.split_once("://").map_or(whole.as_str(), |(_, rest)| rest);
-    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
     if !placeholders(host).is_empty() {
         let problem = "the host contains a parameter, so a user could choose which server the agent calls";
         check.report.warn(path, problem, "write the host out");
+        return None;
     }
+    url.ok()?.host_str().map(str::to_owned)
 }
 
 /// Warns of a private address that workers may not call. Skips hosts with placeholders, whose value is known only at
@@ -141,13 +150,27 @@ fn private(check: &mut AgentChecker<'_>, path: &str, template: &str, url: &Url) 
     }
 }
 
-fn secrets(check: &mut AgentChecker<'_>, path: &str, text: &str) {
+fn secrets(check: &mut AgentChecker<'_>, path: &str, text: &str, host: Option<&str>) {
     for name in references(text) {
-        if !check.context.secrets_allow.iter().any(|allowed| allowed == name) {
-            let hint = format!("add `{name}` to the setting `secrets.allow` (TURNWHEEL_SECRETS__ALLOW)");
-            check.report.error(path, format!("`${{{name}}}` is not allowed"), hint);
+        if let Err(refusal) = check.secret(name, host) {
+            check.report.error(path, refusal.problem(), refusal.remedy());
         }
     }
+}
+
+/// Checks the placeholders for facts of the session.
+fn of_session(check: &mut AgentChecker<'_>, path: &str, text: &str) {
+    for name in placeholders(text).into_iter().filter(|name| is_of_session(name)) {
+        if !SESSION_PLACEHOLDERS.contains(&name) {
+            let problem = format!("there is no `{{{name}}}`; known are {}", quoted(SESSION_PLACEHOLDERS));
+            check.report.error(path, problem, question(name, SESSION_PLACEHOLDERS));
+        }
+    }
+}
+
+/// True for a placeholder that always stands for a fact of the session, whatever the params are.
+fn is_of_session(placeholder: &str) -> bool {
+    placeholder.starts_with("session.")
 }
 
 fn declared(check: &mut AgentChecker<'_>, path: &str, text: &str, schema: &Value) {
@@ -159,6 +182,13 @@ fn declared(check: &mut AgentChecker<'_>, path: &str, text: &str, schema: &Value
         .map(|(name, _)| name.as_str())
         .collect();
     for placeholder in placeholders(text) {
+        if is_of_session(placeholder) {
+            if names.iter().any(|name| *name == "session" || *name == placeholder) {
+                let problem = format!("`{{{placeholder}}}` is the session's, not the param's");
+                check.report.warn(path, problem, "give the param another name");
+            }
+            continue;
+        }
         let root = placeholder.split('.').next().unwrap_or(placeholder);
         if !names.contains(&root) {
             let hint = match question(root, names.iter().copied()) {

@@ -63,7 +63,8 @@ impl AgentChecker<'_> {
         }
         for (at, secret) in coordinator.secrets.iter().enumerate() {
             let path = format!("coordinator.secrets[{at}]");
-            if !self.context.secrets_allow.contains(&secret.name) {
+            let is_listed = self.secret(&secret.name, None).is_ok();
+            if !is_listed {
                 let problem = format!("`{}` is not in the setting secrets.allow", secret.name);
                 self.report.warn(format!("{path}.name"), problem, "add it there, else the secret stays empty");
             }
@@ -71,7 +72,14 @@ impl AgentChecker<'_> {
                 self.report.error(format!("{path}.hosts"), "is empty", "name the hosts that may receive the secret");
             }
             for (at, host) in secret.hosts.iter().enumerate() {
-                self.host(&format!("{path}.hosts[{at}]"), host);
+                let path = format!("{path}.hosts[{at}]");
+                self.host(&path, host);
+                // A subdomain stands for all subdomains of a pattern.
+                if let Err(refusal) = self.secret(&secret.name, Some(&host.replacen('*', "any", 1)))
+                    && is_listed
+                {
+                    self.report.warn(path, refusal.problem(), "add the host there, else the secret is not sent to it");
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::document::{Finding, Report};
 use super::AgentRecord;
 use super::load::AgentError;
 use crate::document::finding::quoted;
+use crate::knowledge::files::check_pattern;
 use base::config::Settings;
 use base::config::nearest::question;
 use base::http_client::private::Guard;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 use types::action::{Action, ActionKind};
 use types::agent::coordinator::Mode;
 use types::agent::{AgentConfig, normalized};
+use types::allowed_secrets::{AllowedSecrets, SecretRefusal};
 use types::budget::Budget;
 use types::ids;
 use types::model_names::ModelNames;
@@ -38,7 +40,7 @@ const MAX_ITERATIONS: u32 = 100;
 #[derive(Clone, Debug, Default)]
 pub struct KnownNames {
     flows: Vec<String>,
-    secrets_allow: Vec<String>,
+    secrets: AllowedSecrets,
     models: Vec<String>,
     functions: Vec<String>,
     private: Option<Guard>,
@@ -49,9 +51,9 @@ impl KnownNames {
     /// The names in `settings`, and these flows.
     pub fn new(settings: &Settings, flows: Vec<String>) -> Self {
         let models = settings.models.keys().cloned().collect();
-        let (secrets_allow, functions) = (settings.secrets.allow.clone(), Vec::new());
+        let (secrets, functions) = (settings.secrets.allowed(), Vec::new());
         let connectors = Some(settings.connectors.keys().cloned().collect());
-        Self { flows, secrets_allow, models, functions, private: None, connectors }
+        Self { flows, secrets, models, functions, private: None, connectors }
     }
 
     /// The models that agents may name in addition to `default` and `offline`.
@@ -87,9 +89,16 @@ impl KnownNames {
         self
     }
 
-    /// Adds environment variables that agents may use as secrets.
-    pub fn with_secrets(mut self, names: impl IntoIterator<Item = String>) -> Self {
-        self.secrets_allow.extend(names);
+    /// The secrets that agents and workflows may send.
+    pub fn secrets(&self) -> &AllowedSecrets {
+        &self.secrets
+    }
+
+    /// Adds secrets that agents may send: entries as in the setting `secrets.allow`. A bare name is for all hosts, because
+    /// the process that has announced it runs with `secrets.unbound`.
+    pub fn with_secrets(mut self, entries: impl IntoIterator<Item = String>) -> Self {
+        let entries: Vec<String> = entries.into_iter().collect();
+        self.secrets.extend(AllowedSecrets::read(&entries, true).0);
         self
     }
 
@@ -106,7 +115,7 @@ impl KnownNames {
     pub fn check(&self, agent: AgentRecord) -> Result<(AgentRecord, Vec<Finding>), AgentError> {
         let context = Context {
             known_flows: Some(&self.flows),
-            secrets_allow: &self.secrets_allow,
+            secrets: Some(&self.secrets),
             models: &self.models,
             functions: &self.functions,
             private: self.private.as_ref(),
@@ -125,8 +134,8 @@ impl KnownNames {
 pub struct Context<'a> {
     /// The existing flows; `None` if they are unknown.
     pub known_flows: Option<&'a [String]>,
-    /// The setting `secrets.allow`.
-    pub secrets_allow: &'a [String],
+    /// The setting `secrets.allow`; `None` allows no secret.
+    pub secrets: Option<&'a AllowedSecrets>,
     /// Names of the models in the settings.
     pub models: &'a [String],
     /// Ids of the registered functions.
@@ -184,6 +193,11 @@ struct AgentChecker<'a> {
 }
 
 impl AgentChecker<'_> {
+    /// Checks that a secret may be sent to `host`; without a host, that it may be sent at all.
+    fn secret(&self, name: &str, host: Option<&str>) -> Result<(), SecretRefusal> {
+        self.context.secrets.unwrap_or(&AllowedSecrets::default()).check(name, host)
+    }
+
     fn id(&mut self, path: &str, id: &str) {
         if let Err(error) = ids::check("id", id) {
             self.report.error(path, error.to_string(), "");
@@ -223,6 +237,8 @@ impl AgentChecker<'_> {
                     "is empty",
                     "write a path or a pattern such as `kb/*.md`",
                 );
+            } else if let Err((problem, hint)) = check_pattern(file) {
+                self.report.error(format!("knowledge.files[{at}]"), problem, hint);
             }
         }
     }

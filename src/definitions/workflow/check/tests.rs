@@ -45,6 +45,27 @@ fn found(document: &Value, others: &[Value]) -> String {
 }
 
 #[test]
+fn a_secret_for_another_host_is_found_by_line_and_column() {
+    let mut settings = base::config::Settings::default();
+    settings.secrets.allow = vec!["KEY@api.example.com".into()];
+    let known = known(&[]).with_names(&crate::agent::validate::KnownNames::new(&settings, Vec::new()));
+    let text = |url: &str| {
+        format!(
+            "type: graph\nid: g\nname: g\nedges: []\nnodes:\n  - node_id: call\n    name: call\n    type: HTTP\n    config:\n      \
+             method: POST\n      url: {url}\n      body: {{a: [x, 'k ${{KEY}}']}}\n"
+        )
+    };
+    let checked = |url: &str| known.check(crate::workflow::read::text("g.yaml".as_ref(), &text(url)).unwrap());
+    assert!(checked("https://api.example.com/x").is_ok());
+    assert_eq!(
+        checked("https://evil.example/x").unwrap_err().to_string(),
+        "line 12, column 21: nodes[0].config.body.a[1]: the secret `${KEY}` may not be sent to `evil.example`: the setting \
+         `secrets.allow` binds it to `api.example.com`; call a host that it is for, or add `KEY@evil.example` to the setting \
+         (TURNWHEEL_SECRETS__ALLOW)"
+    );
+}
+
+#[test]
 fn every_place_sees_what_the_rules_say() {
     let research = looped(
         json!(["plan"]),

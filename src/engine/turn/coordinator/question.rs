@@ -5,6 +5,7 @@ use crate::execution::TurnError;
 use crate::execution::prompt_view::pretty_json;
 use crate::model::answer::object;
 use crate::model::{ActionAnswer, Facts, ResponseSchema};
+use crate::prompt::EscapedText;
 use crate::turn::decide::{DecisionRequest, FIRST_DECISION_KEY};
 use crate::turn::decision::{Decision as ActionDecision, NextStatus, PlanDraft, draft, read_action};
 use crate::turn::interruption::Interruption;
@@ -55,6 +56,7 @@ impl Turn<'_> {
         let mut variables = self.phase2_variables(state, &message)?;
         variables.add("errors", round.errors.join("\n"));
         variables.add("thoughts", round.thoughts.join("\n"));
+        variables.add("decisions_json", escaped_decision_schemas());
         for (name, text) in self.coordinator_texts().await? {
             variables.add(name, text);
         }
@@ -89,6 +91,7 @@ impl Turn<'_> {
         let mut context = json!(Phase1::new(&self.agent, self.services, &message, conversation));
         let texts = self.coordinator_texts().await?;
         if let Some(fields) = context.as_object_mut() {
+            fields.insert("decisions_json".to_owned(), decision_schemas().into());
             fields.extend(texts.into_iter().map(|(name, text)| (name.to_owned(), text.into())));
         }
         let system = self.services.prompts.render("coordinator_phase1", &context).map_err(prompt::failed)?;
@@ -117,7 +120,6 @@ impl Turn<'_> {
         let mut texts = vec![
             ("subagents_json", pretty_json(&subagents)),
             ("task", task),
-            ("decisions_json", decision_schemas()),
             ("workflows", self.workflows_text().await?),
         ];
         texts.extend(self.node_texts().await);
@@ -125,13 +127,19 @@ impl Turn<'_> {
     }
 }
 
+/// The same, escaped for prompts: they are by far the longest text in one.
+fn escaped_decision_schemas() -> minijinja::Value {
+    static ESCAPED: LazyLock<minijinja::Value> = LazyLock::new(|| EscapedText::value(decision_schemas()));
+    ESCAPED.clone()
+}
+
 /// The schemas of all payloads as JSON text.
-fn decision_schemas() -> String {
+fn decision_schemas() -> &'static str {
     static SCHEMAS: LazyLock<String> = LazyLock::new(|| {
         let named = |kind: DecisionType| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?));
         Value::Object(DecisionType::ALL.into_iter().filter_map(named).collect::<Map<_, _>>()).to_string()
     });
-    SCHEMAS.clone()
+    &SCHEMAS
 }
 
 fn conversation_schema() -> ResponseSchema {

@@ -4,6 +4,7 @@
 mod change;
 mod replies;
 
+use crate::action::call_values::SessionFacts;
 use crate::budget::TokenMeter;
 use crate::execution::reply_stream::ReplyStream;
 use crate::execution::{Services, TurnError, TurnId};
@@ -19,9 +20,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
 use storage::store::records::Record;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 use types::event::{EventType, OutEvent, StatusEvent, StepEvent};
-use types::job::{Job, UserMessage};
+use types::job::{DEFAULT_CHANNEL, Job, UserMessage};
 use types::session::{Entry, Session, Status, Task};
 use types::timestamp::Timestamp;
 use types::turn::StatusAt;
@@ -132,14 +133,21 @@ impl<'a> Turn<'a> {
         Ok(turn)
     }
 
-    /// Sets the session's user, channel and agent from the turn's messages. The last message wins.
+    /// Sets the session's user, channel and agent from the turn's messages. The last channel wins. The user is that of the
+    /// first message that names one, because APIs authorise by it: another user's message is handled as a message of the
+    /// session's user, and its history entry names who sent it.
     fn adopt_addressing(&mut self) {
         let before = std::mem::replace(&mut self.session.agent_id, self.agent.config.id.clone());
         self.moved = !before.is_empty() && before != self.session.agent_id;
         for job in self.jobs.iter() {
             if let Some(message) = job.user_message() {
-                if let Some(user_id) = &message.user_id {
-                    self.session.user_id.clone_from(user_id);
+                match &message.user_id {
+                    Some(user_id) if self.session.user_id.is_empty() => self.session.user_id.clone_from(user_id),
+                    Some(user_id) if *user_id != self.session.user_id => {
+                        let (session_id, user) = (&self.session.session_id, &self.session.user_id);
+                        warn!(%session_id, %user, sent_by = %user_id, "message of another user; the session keeps its user");
+                    }
+                    Some(_) | None => {}
                 }
                 if let Some(channel) = &message.channel {
                     self.session.channel.clone_from(channel);
@@ -147,8 +155,13 @@ impl<'a> Turn<'a> {
             }
         }
         if self.session.channel.is_empty() {
-            "default".clone_into(&mut self.session.channel);
+            DEFAULT_CHANNEL.clone_into(&mut self.session.channel);
         }
+    }
+
+    /// The session, as calls of APIs name it.
+    pub(in crate::turn) fn session_facts(&self) -> SessionFacts {
+        SessionFacts::new(&self.session.session_id, &self.session.user_id, &self.session.channel)
     }
 
     pub(in crate::turn) fn status(&self) -> Status {

@@ -5,6 +5,7 @@ use crate::execution::read_back::is_answer;
 use crate::execution::reply_stream::StreamEnd;
 use serde_json::{Map, Value, json};
 use types::event::{EventType, Reply, ReplyKind};
+use types::job::UserMessage;
 use types::session::{Entry, Role, history};
 
 impl Turn<'_> {
@@ -85,9 +86,13 @@ impl Turn<'_> {
 
     /// Adds the user's messages of this turn to the history.
     pub(in crate::turn) fn remember_user(&mut self) {
-        let said: Vec<_> = self.messages().map(|message| (message.text.clone(), message.attachments.clone())).collect();
-        for (text, attachments) in said {
+        let sender = |message: &UserMessage| message.user_id.clone().filter(|user_id| *user_id != self.session.user_id);
+        let said = self.messages().map(|message| (message.text.clone(), message.attachments.clone(), sender(message)));
+        for (text, attachments, sender) in said.collect::<Vec<_>>() {
             let mut metadata = Map::new();
+            if let Some(user_id) = sender {
+                metadata.insert("user_id".into(), user_id.into());
+            }
             if !attachments.is_empty() {
                 metadata.insert("attachments".into(), json!(attachments));
             }

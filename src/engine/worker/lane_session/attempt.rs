@@ -101,7 +101,7 @@ impl LaneSession<'_> {
             Stop::Lost if self.shared.health.was_unreachable(self.shared.ack_wait * 3) => false,
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) | Stop::Refused(_) => true,
-            Stop::Infrastructure(_) | Stop::Stopping | Stop::ModelSaturated(_) => false,
+            Stop::Infrastructure(_) | Stop::Stopping | Stop::Saturated(_) => false,
             Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);

@@ -134,7 +134,7 @@ impl Ground {
 
     pub(super) fn services() -> RunServices {
         let nothing = |text: &str| text.to_owned();
-        let secrets = SecretFill::new(Arc::new(|text: &str| Ok(text.to_owned())), Arc::new(nothing));
+        let secrets = SecretFill::new(Arc::new(|text: &str, _: &str| Ok(text.to_owned())), Arc::new(nothing));
         RunServices {
             models: Models::offline(),
             http: HttpCaller::new(secrets, &[]).unwrap(),

@@ -2,6 +2,7 @@
 
 use super::failure::NodeFailure;
 use super::values::{NodeValues, Sight};
+use decisions::hosts::SECRET_FIELDS;
 use decisions::node_type::NodeType;
 use decisions::payload::Node;
 use decisions::reference::resolve::{Found, Resolved, Unresolved, Values, text, url, value};
@@ -12,9 +13,6 @@ use std::time::Duration;
 
 /// The code of a reference that leads nowhere.
 const UNRESOLVED: &str = "UNRESOLVED_REFERENCE";
-
-/// The fields of an HTTP node that may have secrets.
-const SECRET_FIELDS: [&str; 3] = ["params", "headers", "body"];
 
 /// A resolved node.
 #[derive(Debug)]

@@ -1,6 +1,8 @@
 //! One revision of the graph that runs, as all of its nodes see it.
 
+use super::failure::NodeFailure;
 use crate::workflow::orchestration::stage_context::StageContext;
+use base::config::SecretError;
 use decisions::hosts;
 use decisions::policy::Policy;
 use definitions::agent::AgentRecord;
@@ -8,6 +10,7 @@ use definitions::workflow::graph::{GraphDefinition, GraphNode};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use types::allowed_secrets::SecretRefusal;
 
 /// The recoveries of a run.
 pub(super) const MAX_RECOVERIES: usize = 10;
@@ -43,14 +46,25 @@ impl GraphRun<'_> {
         Some(context.services().decisions.world(coordinator.map(|agent| agent.config.as_ref())).policy)
     }
 
-    /// True if the name stands for a secret that the node may send. The nodes of a graph without a coordinator may send all
-    /// secrets that the operator allows; those of others the secrets of the agent file, each to its hosts.
+    /// True if the name stands for a secret in this node, also if its host may not receive the secret: then the request
+    /// fails. A graph without a coordinator has all secrets of the operator; others have the secrets of the agent file.
     pub(super) fn is_secret(&self, here: &StageContext, node: &GraphNode, name: &str) -> bool {
-        let is_allowed = self.policy.is_none_or(|policy| {
-            let url = node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
-            hosts::host(url).is_ok_and(|host| policy.allows_secret(name, &host))
-        });
-        is_allowed && here.services().http.secret(name).is_ok()
+        let url = node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
+        let (Ok(host), http) = (hosts::host(url), &here.services().http) else { return false };
+        let is_foreign = |error| matches!(error, SecretError::Refused(SecretRefusal::ForeignHost { .. }));
+        let is_known = || http.secret(name, &host).map_or_else(is_foreign, |_| true);
+        self.policy.is_none_or(|policy| policy.secrets.contains_key(name)) && is_known()
+    }
+
+    /// The value of a secret that a request to `host` may carry. Both the agent file and the settings have to allow it.
+    pub(super) fn secret(&self, here: &StageContext, name: &str, host: &str) -> Result<String, NodeFailure> {
+        let scope = self.policy.and_then(|policy| policy.secrets.get(name));
+        if let Some(refusal) = scope.and_then(|scope| scope.refusal(host)) {
+            let problem = format!("the secret `${{{name}}}` may not be sent to `{host}`: {refusal}; call another host");
+            return Err(NodeFailure::permanent("REFUSED", problem));
+        }
+        let value = here.services().http.secret(name, host);
+        value.map_err(|refusal| NodeFailure::permanent("REFUSED", refusal.to_string()))
     }
 }
 

@@ -8,9 +8,10 @@ use crate::workflow::orchestration::graph::node::NodeRun;
 use crate::workflow::orchestration::graph::resolved::ResolvedNode;
 use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::usage::HttpLimit;
-use decisions::hosts;
-use decisions::reference::resolve::Unresolved;
+use decisions::hosts::{self, SECRET_FIELDS};
+use decisions::reference::resolve::{Resolved, Unresolved};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 impl From<RequestFailure> for NodeFailure {
     fn from(failure: RequestFailure) -> Self {
@@ -27,9 +28,10 @@ pub(super) async fn perform(
     resolved: &ResolvedNode,
 ) -> Result<Value, NodeError> {
     let caller = &here.services().http;
-    check_host(run, resolved)?;
+    let host = check_host(run, resolved)?;
+    let secrets = secrets(run, here, resolved, &host)?;
     count(run, here)?;
-    let request = request(resolved, &|name| caller.secret(name).ok())?;
+    let request = request(resolved, &|name| secrets.get(name).cloned())?;
     let (recorded, journal) = (resolved.recorded(), here.journal());
     let key = run.idempotency_key(RUN_KEY, resolved);
     let label = Label { kind: "node", target: run.node.kind().as_str() };
@@ -40,8 +42,19 @@ pub(super) async fn perform(
     stepped(step.await)
 }
 
-/// Checks the host of the resolved address: it is the one of the written address, and the policy allows it.
-fn check_host(run: &NodeRun<'_>, resolved: &ResolvedNode) -> Result<(), NodeFailure> {
+/// The values of the secrets in the request, by name.
+fn secrets(
+    run: &NodeRun<'_>,
+    here: &StageContext,
+    resolved: &ResolvedNode,
+    host: &str,
+) -> Result<BTreeMap<String, String>, NodeFailure> {
+    let names = SECRET_FIELDS.iter().filter_map(|field| resolved.field(field)).flat_map(Resolved::secrets);
+    names.map(|name| Ok((name.to_owned(), run.scope.secret(here, name, host)?))).collect()
+}
+
+/// Checks the host of the resolved address: it is the one of the written address, and the policy allows it. Returns it.
+fn check_host(run: &NodeRun<'_>, resolved: &ResolvedNode) -> Result<String, NodeFailure> {
     let refused = |message: String| Err(NodeFailure::permanent("REFUSED", message));
     let written = run.node.spec.config.get("url").and_then(Value::as_str).unwrap_or_default();
     let url = resolved.text("url").unwrap_or_default();
@@ -59,7 +72,7 @@ fn check_host(run: &NodeRun<'_>, resolved: &ResolvedNode) -> Result<(), NodeFail
         Some(policy) if !policy.allows_host(&host) => refused(format!(
             "the host `{host}` is not allowed; add it to decisions.allowed_hosts and to the agent file, or call another"
         )),
-        _ => Ok(()),
+        _ => Ok(host),
     }
 }
 

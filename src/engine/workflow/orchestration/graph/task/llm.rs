@@ -6,6 +6,7 @@ use crate::model::recorded::{self, NamedModel, RecordedReply};
 use crate::model::{
     Facts, Model, ModelError, ModelRequest, PromptMessage, PromptRole, ResponseSchema, Sampling, answer,
 };
+use crate::prompt::control_tokens::defused;
 use crate::workflow::orchestration::event::{RunEventType, Snapshot};
 use crate::workflow::orchestration::graph::failure::{NodeError, NodeFailure};
 use crate::workflow::orchestration::graph::node::NodeRun;
@@ -105,10 +106,12 @@ async fn ask(
     }
 }
 
-/// The messages, and the text of the last one.
+/// The messages, and the text of the last one. The values in them are from users, APIs and models, so control tokens of chat
+/// templates are broken up also where the model server would take them: in the words of the system and of the model.
 fn messages(resolved: &ResolvedNode) -> (Vec<PromptMessage>, String) {
     let system = resolved.text("system").filter(|text| !text.trim().is_empty());
-    let mut messages: Vec<_> = system.into_iter().map(|text| PromptMessage::new(PromptRole::System, text)).collect();
+    let mut messages: Vec<_> =
+        system.into_iter().map(|text| PromptMessage::new(PromptRole::System, defused(text))).collect();
     let given = resolved.plain("messages").and_then(Value::as_array);
     messages.extend(given.into_iter().flatten().map(|message| {
         let role = match message["role"].as_str() {
@@ -116,7 +119,7 @@ fn messages(resolved: &ResolvedNode) -> (Vec<PromptMessage>, String) {
             Some("assistant") => PromptRole::Assistant,
             _ => PromptRole::User,
         };
-        PromptMessage::new(role, message["content"].as_str().unwrap_or_default())
+        PromptMessage::new(role, defused(message["content"].as_str().unwrap_or_default()))
     }));
     messages.extend(resolved.text("prompt").map(|prompt| PromptMessage::new(PromptRole::User, prompt)));
     let last = messages.last().map(|message| message.content.to_string()).unwrap_or_default();

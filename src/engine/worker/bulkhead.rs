@@ -31,13 +31,13 @@ struct Places {
 }
 
 /// The places of all models.
-pub(super) struct ModelBulkhead {
+pub(super) struct Bulkhead {
     /// Maximum number of lanes of one model: the setting `worker.concurrency`.
     limit: usize,
     by_model: Mutex<HashMap<String, Places>>,
 }
 
-impl ModelBulkhead {
+impl Bulkhead {
     /// Limits each model to `concurrency` places.
     pub(super) fn new(concurrency: usize) -> Arc<Self> {
         Arc::new(Self { limit: concurrency, by_model: Mutex::default() })
@@ -92,7 +92,7 @@ impl Places {
 
 /// A place of one model, released on drop.
 pub(super) struct Permit {
-    bulkhead: Arc<ModelBulkhead>,
+    bulkhead: Arc<Bulkhead>,
     model: String,
     _place: OwnedSemaphorePermit,
 }
@@ -107,18 +107,18 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    async fn place(bulkhead: &Arc<ModelBulkhead>, model: &str) -> Permit {
+    async fn place(bulkhead: &Arc<Bulkhead>, model: &str) -> Permit {
         bulkhead.acquire(model).await.unwrap_or_else(|_| panic!("{model} gets no place"))
     }
 
     #[tokio::test]
     async fn one_model_never_has_all_places() {
-        let bulkhead = ModelBulkhead::new(8);
+        let bulkhead = Bulkhead::new(8);
         let mut slow = Vec::new();
         for _ in 0..8 {
             slow.push(place(&bulkhead, "slow").await);
         }
-        assert!(slow.len() < ModelBulkhead::places(8));
+        assert!(slow.len() < Bulkhead::places(8));
         assert!(bulkhead.acquire("slow").await.is_err(), "even while no other model is in use");
         place(&bulkhead, "quick").await;
         slow.truncate(7);
@@ -127,15 +127,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_with_one_place_gives_it_to_any_model() {
-        let bulkhead = ModelBulkhead::new(1);
-        assert_eq!([0, 1, 2, 7, 16, 256].map(ModelBulkhead::places), [0, 1, 3, 8, 18, 288]);
+        let bulkhead = Bulkhead::new(1);
+        assert_eq!([0, 1, 2, 7, 16, 256].map(Bulkhead::places), [0, 1, 3, 8, 18, 288]);
         drop(place(&bulkhead, "a").await);
         place(&bulkhead, "b").await;
     }
 
     #[tokio::test]
     async fn a_job_waits_a_moment_for_a_model_whose_turns_end_quickly() {
-        let bulkhead = ModelBulkhead::new(2);
+        let bulkhead = Bulkhead::new(2);
         let (first, _second) = (place(&bulkhead, "quick").await, place(&bulkhead, "quick").await);
         drop(first);
         let third = place(&bulkhead, "quick").await;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_more_jobs_wait_for_a_model_the_later_each_comes_back() {
-        let (bulkhead, now) = (ModelBulkhead::new(2), Instant::now());
+        let (bulkhead, now) = (Bulkhead::new(2), Instant::now());
         let refused = |at| bulkhead.with_places("slow", |places| places.delay(at, false));
         assert_eq!(refused(now), MIN_DELAY);
         let delays: Vec<Duration> = (0..10_000).map(|_| refused(now)).collect();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_job_comes_back_soon_to_a_model_whose_turns_end_quickly() {
-        let (bulkhead, now) = (ModelBulkhead::new(2), Instant::now());
+        let (bulkhead, now) = (Bulkhead::new(2), Instant::now());
         let refused = |moves| bulkhead.with_places("quick", |places| places.delay(now, moves));
         assert_eq!(refused(true), MIN_DELAY_MOVING);
         assert_eq!(refused(true), MIN_DELAY_MOVING + DELAY_STEP, "one after the other");

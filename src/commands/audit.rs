@@ -1,0 +1,28 @@
+//! Listing the audit trail.
+
+use crate::error::CommandError;
+use serde::{Deserialize, Serialize};
+use storage::store::Store;
+use types::audit::{AuditEntry, AuditQuery};
+use types::timestamp::Timestamp;
+
+/// Entries of the audit trail, in the order of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AuditTrail {
+    /// The entries.
+    pub entries: Vec<AuditEntry>,
+}
+
+/// Lists the entries after an entry's id or after an RFC 3339 time, or the last ones.
+pub async fn list(store: &dyn Store, after: Option<String>, limit: usize) -> Result<AuditTrail, CommandError> {
+    // Ids begin with the milliseconds of their entries.
+    let after = after.map(|after| match after.trim().parse::<Timestamp>() {
+        Ok(time) => format!("{:013}", time.as_millis().max(0)),
+        Err(_) => after,
+    });
+    if let Some(bad) = after.as_ref().filter(|after| !after.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')) {
+        let message = format!("after: `{bad}` is neither the id of an entry nor a time");
+        return Err(CommandError::invalid("invalid_query", message, "write a time like 2026-01-02T00:00:00Z"));
+    }
+    Ok(AuditTrail { entries: store.audit(AuditQuery { after, limit }).await? })
+}
