@@ -91,8 +91,8 @@ impl Policy {
         self
     }
 
-    /// The policy of one agent. It never allows more than `self`, except secrets: those that the agent file and the
-    /// settings, with `allowed`, both allow.
+    /// The policy of one agent. It never allows more than `self`, except secrets. A secret has to be in the agent file and
+    /// in `allowed`, which is the setting.
     pub fn narrowed(mut self, by: Narrowing, allowed: &AllowedSecrets) -> Self {
         if let Some(kinds) = by.node_types {
             self.node_types.retain(|kind| kinds.contains(kind));

@@ -11,7 +11,7 @@ use thiserror::Error;
 pub enum SecretHosts {
     /// Every host: a bare name, with the setting `secrets.unbound`.
     Any,
-    /// The hosts that one of these patterns covers.
+    /// The hosts that any of these patterns covers.
     Only(Vec<HostPattern>),
 }
 
@@ -69,7 +69,7 @@ pub enum SecretRefusal {
 }
 
 impl SecretRefusal {
-    /// What is wrong.
+    /// The problem, without the remedy.
     pub fn problem(&self) -> String {
         match self {
             Self::NotListed { name, .. } => format!("the secret `${{{name}}}` is not allowed"),
@@ -81,7 +81,7 @@ impl SecretRefusal {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             Self::NotListed { name, host } => {

@@ -4,6 +4,7 @@
 
 mod documents;
 mod examples;
+mod hostile;
 mod operators;
 mod properties;
 mod rules;

@@ -4,6 +4,7 @@
 use super::source::{MAX_TEXT, Origin, Source, SourceError, check_name};
 use crate::agent::AgentRecord;
 use crate::agent::load::{self, AgentError};
+use crate::agent::validate::{INSIDE, PatternProblem, check_pattern};
 use crate::document::{Finding, Positions};
 use base::clock;
 use std::collections::BTreeMap;
@@ -104,24 +105,6 @@ pub fn paths(file: &Path, agent: &AgentConfig) -> Vec<PathBuf> {
 fn patterns(agent: &AgentConfig) -> impl Iterator<Item = (String, &str)> {
     let files = agent.knowledge.iter().flat_map(|knowledge| &knowledge.files).enumerate();
     files.map(|(at, pattern)| (format!("knowledge.files[{at}]"), pattern.as_str()))
-}
-
-/// Problem and remedy of a pattern.
-type PatternProblem = (String, &'static str);
-
-const INSIDE: &str = "copy the file into the folder of the agent's file, and name it relative to that";
-
-/// Checks that a pattern stays in the folder of the agent's file, so that an agent file from elsewhere cannot make this
-/// machine's own files known to users.
-pub(crate) fn check_pattern(pattern: &str) -> Result<(), PatternProblem> {
-    let has_drive = pattern.as_bytes().get(1) == Some(&b':');
-    if pattern.starts_with(['/', '\\']) || has_drive || Path::new(pattern).is_absolute() {
-        return Err((format!("`{pattern}` is an absolute path"), INSIDE));
-    }
-    if pattern.split(['/', '\\']).any(|part| part == "..") {
-        return Err((format!("`{pattern}` leaves the folder of the agent's file"), INSIDE));
-    }
-    Ok(())
 }
 
 /// The files that a pattern matches, sorted by name. Folders are skipped. A link to a file elsewhere is an error.

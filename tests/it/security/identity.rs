@@ -16,7 +16,7 @@ on_both_backends!(
     runs_act_for_the_user_of_their_session,
 );
 
-/// A call that names the session everywhere, beside the params.
+/// A call that names the session everywhere, in addition to the params.
 fn http() -> Value {
     json!({
         "method": "POST", "url": "{api}/orders/{session.user_id}/{m}", "query": {"s": "{session.id}"},

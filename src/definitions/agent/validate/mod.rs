@@ -2,11 +2,13 @@
 //! mistake.
 //!
 //! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters,
-//! [`coordinator`] checks what only coordinators have, and [`rule`] checks the rules of the offline model.
+//! [`coordinator`] checks the fields that only coordinators have, [`knowledge`] the patterns of knowledge files, and [`rule`]
+//! the rules of the offline model.
 
 mod call;
 mod coordinator;
 mod fields;
+mod knowledge;
 mod rule;
 
 use crate::document::{Finding, Report};
@@ -14,11 +16,11 @@ use crate::document::{Finding, Report};
 use super::AgentRecord;
 use super::load::AgentError;
 use crate::document::finding::quoted;
-use crate::knowledge::files::check_pattern;
 use base::config::Settings;
 use base::config::nearest::question;
 use base::http_client::private::Guard;
 pub(crate) use coordinator::unknown_connector;
+pub(crate) use knowledge::{INSIDE, PatternProblem, check_pattern};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::action::{Action, ActionKind};
