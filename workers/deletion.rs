@@ -103,7 +103,7 @@ impl Users {
 }
 
 fn tell(what: &str, deleted: &DeletedData) {
-    print(&format!("deleted {what}: {}", deleted.words()));
+    print(format!("deleted {what}: {}", deleted.words()));
 }
 
 impl DeleteArgs {
@@ -127,7 +127,7 @@ impl DeleteDefinition {
             return print_json(&deleted);
         }
         let DeletedAgent { agent_id, versions, sources, plans } = deleted;
-        print(&format!(
+        print(format!(
             "deleted agent `{agent_id}`: versions {versions}, knowledge sources {sources}, cached plans {plans}"
         ));
         Ok(())
@@ -140,7 +140,7 @@ impl DeleteDefinition {
             return print_json(&deleted);
         }
         let DeletedWorkflow { workflow_id, versions } = deleted;
-        print(&format!("deleted workflow `{workflow_id}`: versions {versions}"));
+        print(format!("deleted workflow `{workflow_id}`: versions {versions}"));
         Ok(())
     }
 }
@@ -152,6 +152,6 @@ pub async fn letter(client: &GatewayClient, which: &str, json: bool) -> anyhow::
         return print_json(&deleted);
     }
     let DeletedLetter { seq, session_id } = deleted;
-    print(&format!("deleted dead letter {seq} of session `{session_id}`"));
+    print(format!("deleted dead letter {seq} of session `{session_id}`"));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Loads [`Settings`] from its layers: defaults, file, `NATS_URL` and `MONGODB_URI`, `TURNWHEEL_…`, flags. All problems
 //! are reported together, each with its key, its origin, the value found and the values allowed.
 
-use super::schema::{self, Kind};
+use super::schema;
 use super::{Environment, Settings, check};
 use figment::providers::{Format, Toml};
 use figment::value::{Dict, Map, Value as Raw};
@@ -9,7 +9,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// The settings file in the working directory, read unless another file is named.
@@ -355,7 +355,7 @@ impl SettingsReader {
             return;
         };
         if let Some(Origin::File(file)) = &origin {
-            value = beside(file, key.kind, value);
+            value = key.kind.beside(file, value);
         }
         put(&mut self.values, path, value);
         self.origins.insert(dotted, origin.unwrap_or(Origin::Default));
@@ -399,24 +399,6 @@ impl SettingsReader {
                 }
             }
         }
-    }
-}
-
-/// The value with its paths relative to the folder of the settings file.
-fn beside(file: &Path, kind: Kind, value: Value) -> Value {
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let join = |text: &str| Value::from(folder.join(text).to_string_lossy());
-    match (kind, value) {
-        (Kind::Path, Value::String(text)) => join(&text),
-        (Kind::Tables(paths), Value::Array(mut tables)) => {
-            for table in tables.iter_mut().filter_map(Value::as_object_mut) {
-                for path in table.iter_mut().filter(|(name, _)| paths.contains(&name.as_str())).map(|(_, path)| path) {
-                    *path = path.as_str().map_or(Value::Null, join);
-                }
-            }
-            Value::Array(tables)
-        }
-        (_, value) => value,
     }
 }
 

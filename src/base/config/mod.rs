@@ -4,7 +4,7 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
-//! - `model` and `connector` have the settings that exist once for each name, [`access`] the named tokens of the gateway;
+//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, and [`access`] its named tokens;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
@@ -14,6 +14,7 @@ pub mod access;
 mod check;
 mod connector;
 pub mod environment;
+mod gateway;
 pub mod load;
 pub mod mask;
 mod model;
@@ -26,6 +27,7 @@ pub mod show;
 pub use access::NamedToken;
 pub use connector::{Connector, ConnectorKind};
 pub use environment::Environment;
+pub use gateway::Gateway;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
 pub use model::{Model, Provider};
 pub use secrets::{SecretError, SecretValues};
@@ -195,47 +197,6 @@ pub struct Streams {
 impl Default for Streams {
     fn default() -> Self {
         Self { jobs_max_mib: 1_024, out_max_mib: 4_096, dead_max_mib: 512 }
-    }
-}
-
-/// The HTTP gateway.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gateway {
-    /// Address to listen on; `127.0.0.1:8080` unless given.
-    pub listen: SocketAddr,
-    /// Reserved for gRPC, which this version does not serve. If set, the gateway logs a warning and `doctor` reports
-    /// it.
-    pub grpc_listen: Option<SocketAddr>,
-    /// Bearer tokens of administrators. Without any token, the gateway may listen on loopback addresses only.
-    pub tokens: Vec<String>,
-    /// Named tokens with roles.
-    pub access: Vec<NamedToken>,
-    /// The most open connections; 10,000 unless given. Further connections wait.
-    pub max_connections: usize,
-    /// The most open connections of one address; 0, which is no limit, unless given. Further ones are closed.
-    pub max_connections_per_address: usize,
-    /// The most messages to one agent in a minute at one gateway; 0, which is no limit, unless given.
-    pub agent_messages_per_minute: u32,
-    /// The most open event streams; 8,000 unless given. Further ones are refused.
-    pub max_streams: usize,
-    /// Origins of web pages that may call the gateway from a browser; `*` for all. None unless given.
-    pub cors: Vec<String>,
-}
-
-impl Gateway {
-    /// True if clients need a token.
-    pub fn needs_token(&self) -> bool {
-        !self.tokens.is_empty() || !self.access.is_empty()
-    }
-
-    /// The token with which a command of this machine calls the gateway: one that may do the most.
-    pub fn own_token(&self, env: &Environment) -> Option<String> {
-        let named = || {
-            let best = self.access.iter().max_by_key(|entry| entry.role)?;
-            best.tokens(env).ok()?.into_iter().next()
-        };
-        self.tokens.first().cloned().or_else(named)
     }
 }
 
@@ -435,17 +396,7 @@ impl Default for Settings {
             },
             lane: Lane { max_depth: 1_000 },
             streams: Streams::default(),
-            gateway: Gateway {
-                listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-                grpc_listen: None,
-                tokens: Vec::new(),
-                access: Vec::new(),
-                max_connections: 10_000,
-                max_connections_per_address: 0,
-                agent_messages_per_minute: 0,
-                max_streams: 8_000,
-                cors: Vec::new(),
-            },
+            gateway: Gateway::default(),
             secrets: Secrets::default(),
             http: Http::default(),
             models: BTreeMap::new(),

@@ -5,6 +5,7 @@ use super::nearest::nearest;
 use figment::value::{Num, Value as Raw};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 use types::allowed_secrets::split_entries;
 use types::duration;
@@ -240,6 +241,26 @@ impl Kind {
                 "tables such as `[[gateway.access]]` (in an environment variable or a flag a JSON list)".into()
             }
             Self::Truth => "`true` or `false`".into(),
+        }
+    }
+
+    /// The value with its paths relative to the folder of the settings file.
+    pub fn beside(self, file: &Path, value: Value) -> Value {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let join = |text: &str| Value::from(folder.join(text).to_string_lossy());
+        match (self, value) {
+            (Self::Path, Value::String(text)) => join(&text),
+            (Self::Tables(paths), Value::Array(mut tables)) => {
+                for table in tables.iter_mut().filter_map(Value::as_object_mut) {
+                    for path in
+                        table.iter_mut().filter(|(name, _)| paths.contains(&name.as_str())).map(|(_, path)| path)
+                    {
+                        *path = path.as_str().map_or(Value::Null, join);
+                    }
+                }
+                Value::Array(tables)
+            }
+            (_, value) => value,
         }
     }
 

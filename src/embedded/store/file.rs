@@ -3,13 +3,12 @@
 //! Operations that arrive during a commit share the next one (group commit). So a busy engine needs one sync for
 //! hundreds of operations, and an idle engine does not wait.
 
-use super::copy;
 use super::fault::FileFault;
 use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
-use super::pending_rows;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
+use super::{copy, pending_rows};
 use base::clock::Clock;
 use base::error::SharedError;
 use base::metrics::{metrics, observe_items};

@@ -3,7 +3,7 @@
 //! - [`Store`]: the trait that the backends implement. A call concerns one session or document; the backends group
 //!   concurrent calls into bulk commands.
 //! - [`records`]: the requests and results of these calls.
-//! - [`erasure`]: deletion.
+//! - [`erasure`]: deletes what belongs to a session, a user or an agent.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
 //! - [`session_cache`]: the cache of the sessions that this process saw last.
 //! - [`batcher`]: grouping of concurrent calls into bulk commands.
