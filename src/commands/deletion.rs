@@ -1,7 +1,7 @@
 //! Deletion of sessions, of a user's data, of agents, workflows and dead letters.
 //!
 //! A session is deleted as the holder of its lane. [`Erasure::seize`](storage::store::Erasure::seize) takes the lane
-//! from any worker, which can then commit nothing any more, and keeps other workers out. A worker that was in the lane
+//! from any worker, which can then no longer commit, and keeps other workers out. A worker that was in the lane
 //! may still write steps and events until its former lease ends. So the deletion then waits for that time and deletes
 //! again. At the end it removes the session, and the lane is free: a later message of the same id begins a new session.
 //!
@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const MAX_ROUNDS: usize = 20;
 /// The number of dead letters or runs that are read together.
 const PAGE_SIZE: usize = 200;
-/// The number of sessions of a user that one call deletes.
+/// The most sessions of a user that a call deletes.
 pub const MAX_SESSIONS: usize = 100;
 
 /// The number of deleted things of each kind.
@@ -93,7 +93,7 @@ impl DeletedData {
 pub struct DeletedSession {
     /// The id of the session.
     pub session_id: String,
-    /// What was deleted.
+    /// The numbers of deleted things.
     #[serde(flatten)]
     pub deleted: DeletedData,
 }
@@ -105,7 +105,7 @@ pub struct DeletedUser {
     pub user_id: String,
     /// False if the user has more sessions than one request deletes: repeat the request.
     pub complete: bool,
-    /// What was deleted.
+    /// The numbers of deleted things.
     #[serde(flatten)]
     pub deleted: DeletedData,
 }
@@ -147,7 +147,7 @@ impl<'a> Deletion<'a> {
     }
 
     /// Deletes the sessions and runs of a user, and the dead letters of the user's messages. Fails with `unknown_user`
-    /// if there are none.
+    /// if the user has no data.
     pub async fn user(self, user_id: &str) -> Result<DeletedUser, CommandError> {
         ids::check("user_id", user_id)?;
         let found = self.store.lanes_of_user(user_id, MAX_SESSIONS + 1).await?;
@@ -188,8 +188,8 @@ impl<'a> Deletion<'a> {
         Err(overtaken(session_id))
     }
 
-    /// Takes the lanes that are not taken yet, and deletes what they have. Returns the time after which the same has to
-    /// be done again; zero if nobody can have written meanwhile.
+    /// Takes the lanes that are not taken yet, and deletes their data. Returns the time after which the same has to
+    /// be done again; zero if no worker can have written meanwhile.
     async fn sweep(
         self,
         session_id: &str,

@@ -44,7 +44,7 @@ pub(super) async fn guard(
     Ok(held(response, permit))
 }
 
-/// Fails if a limited caller may not see what the path names. Its sessions and others look alike: both are unknown.
+/// Fails if a limited caller may not see the session, run or agent in the path. For such a caller it does not exist.
 async fn may_see(state: &GatewayState, caller: &Caller, reach: Reach, params: &[(&str, &str)]) -> Result<(), Reject> {
     match reach {
         Reach::Open | Reach::Selected => return Ok(()),

@@ -1,4 +1,4 @@
-//! The open connections of each client address, so that one machine cannot take them all.
+//! The open connections of each client address, so that no machine takes all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -61,7 +61,7 @@ impl Action {
     }
 }
 
-/// What the parameters of a path name, such as `session/s1`.
+/// The things in the path, such as `session/s1`.
 fn target(params: &[(&str, &str)]) -> String {
     let part = |(name, value): &(&str, &str)| match *name {
         "source" => format!("knowledge/{value}"),

@@ -113,7 +113,7 @@ pub struct GatewayState {
     limits: Limits,
     streams: StreamSlots,
     agent_rates: Arc<AgentRates>,
-    /// What the last examination for `/readyz` found.
+    /// The result of the last examination for `/readyz`.
     readiness: Readiness,
     stop: CancellationToken,
     /// Whether sessions are shown with their lease and open turn, and lanes of runs are shown as sessions.

@@ -41,7 +41,7 @@ pub(super) struct Routes {
     router: Router<GatewayState>,
     endpoints: Vec<Endpoint>,
     access: Access,
-    /// What the guard of each endpoint checks with; `None` for endpoints without one.
+    /// The state for the guard of each endpoint; `None` for endpoints without one.
     guarded: Option<GatewayState>,
 }
 

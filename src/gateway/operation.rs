@@ -23,7 +23,7 @@ pub(super) struct Operation {
     pub(super) path: &'static str,
     tag: &'static str,
     pub(super) id: &'static str,
-    /// Who may call it. Without roles, nobody may.
+    /// Who may call it. Without roles, every caller is refused.
     pub(super) roles: &'static [Role],
     reach: Option<Reach>,
     audited: Option<bool>,
@@ -101,7 +101,7 @@ impl Operation {
         Self { roles, ..self }
     }
 
-    /// What it shows, if the path alone does not say so.
+    /// The sessions that it shows, if the path alone does not say so.
     pub(super) const fn shows(self, reach: Reach) -> Self {
         Self { reach: Some(reach), ..self }
     }
@@ -111,7 +111,7 @@ impl Operation {
         Self { audited: Some(audited), ..self }
     }
 
-    /// What it shows: by default what its path names, and else everything.
+    /// The sessions that it shows: by default the ones in its path, otherwise all.
     pub(super) fn reach(&self) -> Reach {
         let named = ["{session_id}", "{run_id}", "{agent_id}"].iter().any(|name| self.path.contains(name));
         self.reach.unwrap_or(if named { Reach::Path } else { Reach::Everything })

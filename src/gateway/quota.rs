@@ -49,7 +49,7 @@ impl AgentRates {
     }
 }
 
-/// The limits of one caller, and what is left of them.
+/// The limits of one caller, and their use.
 #[derive(Debug)]
 pub(super) struct Quota {
     name: String,

@@ -1,4 +1,4 @@
-//! The roles that may call an endpoint, and what it shows to callers who may see only some sessions.
+//! The roles that may call an endpoint, and its view for callers who may see only some sessions.
 
 use types::access::Role;
 
@@ -9,7 +9,7 @@ pub(super) const FRONT_ENDS_AND_READERS: &[Role] =
     &[Role::Channel, Role::Viewer, Role::Agent, Role::Operator, Role::Admin];
 /// Those who send users' messages.
 pub(super) const FRONT_ENDS: &[Role] = &[Role::Channel, Role::Admin];
-/// Those who check what they write.
+/// Those who check their drafts.
 pub(super) const AUTHORS_AND_READERS: &[Role] = &[Role::Author, Role::Viewer, Role::Agent, Role::Operator, Role::Admin];
 /// Those who talk to users.
 pub(super) const AGENTS: &[Role] = &[Role::Agent, Role::Operator, Role::Admin];
@@ -20,12 +20,12 @@ pub(super) const ADMINS: &[Role] = &[Role::Admin];
 /// Everybody with a token.
 pub(super) const ALL: &[Role] = &Role::ALL;
 
-/// What an endpoint shows, for callers who may see only some sessions.
+/// The sessions that an endpoint shows, for callers who may see only some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The session, run or agent in the path.
     Path,
-    /// What the handler selects by the caller's scope.
+    /// A selection that the handler makes by the caller's scope.
     Selected,
     /// Nothing about sessions.
     Open,

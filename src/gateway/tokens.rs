@@ -30,7 +30,7 @@ struct TokenEntry {
 
 impl Tokens {
     /// Reads all tokens. `name` is that of the callers with one of `gateway.tokens`. An entry whose tokens cannot be
-    /// read admits nobody until they can.
+    /// read admits no caller until they can.
     pub(super) fn new(settings: &Gateway, env: &Environment, name: Option<&str>) -> Self {
         // A request with an empty token would match a blank one.
         let plain = settings.tokens.iter().filter(|token| !token.trim().is_empty()).cloned().collect::<Vec<_>>();
@@ -38,7 +38,7 @@ impl Tokens {
         let administrator = TokenEntry { caller: Caller::administrator(name), tokens: RwLock::new(plain), file: None };
         let named = settings.access.iter().map(|entry| {
             let tokens = entry.tokens(env).unwrap_or_else(|error| {
-                warn!("nobody can use the token `{}` of gateway.access: {error}", entry.name);
+                warn!("no caller can use the token `{}` of gateway.access: {error}", entry.name);
                 Vec::new()
             });
             let file = entry.token_file.is_some().then(|| entry.clone());

@@ -20,7 +20,7 @@ pub struct AuditEntry {
     pub role: Role,
     /// The operation, by its id in the OpenAPI description, such as `cancel_session`.
     pub action: String,
-    /// The session, run, agent, … that the action concerns, such as `session/s1`; empty if there is none.
+    /// The session, run, agent, … that the action concerns, such as `session/s1`; empty if the path has none.
     pub target: String,
     /// `status`: the HTTP status of the response, absent if the gateway stopped before it. `request_id`. Never a text of
     /// a user or an operator.

@@ -29,7 +29,7 @@ pub struct NamedToken {
     /// changed file counts after a few seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// What the caller may do.
+    /// The rights of the caller.
     pub role: Role,
     /// Only sessions of these channels; all unless given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -48,7 +48,7 @@ pub fn finish(complete: &Path, target: &Path) -> Result<u64, FileFault> {
     moved.map_err(|error| failed(target, error))
 }
 
-/// Writes the file anew if data was deleted from it since it was last written, and this version can read it.
+/// Writes the file again if data was deleted from it since it was last written, and this version can read it.
 pub(super) fn without_deleted(
     path: &Path,
     database: Database,
@@ -63,7 +63,7 @@ pub(super) fn without_deleted(
     if meta.get(ERASED)?.is_none() || tables::layout(&database)? != LAYOUT {
         return Ok(Ok(database));
     }
-    info!("writing {} anew, without the data that was deleted from it", path.display());
+    info!("writing {} again, without the data that was deleted from it", path.display());
     write(&read, path)?;
     drop((meta, read, database));
     Ok(open())

@@ -14,8 +14,8 @@ use storage::store::{Result, lane};
 use types::run::RunRecord;
 use types::session::Session;
 
-/// The name in the table `meta` of the time of the last deletion. The free pages of the file may still hold what was
-/// deleted, so the next start writes the file anew.
+/// The name in the table `meta` of the time of the last deletion. The free pages of the file may still hold deleted
+/// data, so the next start writes the file again.
 pub(super) const ERASED: &str = "erased";
 
 #[async_trait]

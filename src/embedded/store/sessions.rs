@@ -102,7 +102,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Drops what is remembered of a session that is deleted.
+    /// Drops the memory of a deleted session.
     pub(super) fn remove(&self, id: &str) {
         self.open().remove(id);
         self.committed.invalidate(id);

@@ -52,7 +52,7 @@ fn is_control_token(bytes: &[u8]) -> bool {
 }
 
 /// The bytes that stand after the first one of a control token. Nearly every `<` and `[` of a prompt that is not one is
-/// told by it: comparing all tokens at each took an eighth of what a coordinator's turn costs more than another.
+/// told by it: comparing all tokens at each took an eighth of the additional cost of a coordinator's turn.
 static SECOND_BYTES: LazyLock<[bool; 256]> = LazyLock::new(|| {
     let mut known = [false; 256];
     for second in TOKEN_BEGINNINGS.iter().chain(&CONTROL_TOKENS).filter_map(|token| token.as_bytes().get(1)) {

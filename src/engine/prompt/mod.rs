@@ -272,8 +272,8 @@ fn broken(file: String, error: Error) -> PromptError {
 /// backslash before each `/` that follows a `<`, possibly after white space.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     let text = defused(text);
-    // A prompt contains whole conversations, and a coordinator's has its rules with many a `<`. So only what stands between
-    // is copied, and a text without a closing tag is not.
+    // A prompt contains whole conversations, and a coordinator's has its rules with many a `<`. So the parts
+    // between them are copied whole, and a text without a closing tag is not copied at all.
     let slash = |at: usize| {
         let rest = text[at + 1..].trim_start();
         rest.starts_with('/').then(|| text.len() - rest.len())

@@ -85,7 +85,7 @@ pub(super) async fn store_revision(
     }
 }
 
-/// Like [`store_revision`], for a run that has recorded its end and is given up.
+/// Like [`store_revision`], for a run that has recorded its end and is then abandoned.
 pub(super) async fn store_recorded_revision(
     services: &Services,
     run: &RunRecord,
@@ -96,7 +96,7 @@ pub(super) async fn store_recorded_revision(
     }
     match services.store.workflow_version(&run.workflow_id, &run.hash).await {
         Ok(Some(begun)) => store_revision(services, &begun, revised).await,
-        // Without the version with which it began, nobody can tell whether the plan was changed since.
+        // Without the version with which it began, a later change of the plan cannot be recognised.
         Ok(None) | Err(StoreError::Damaged { .. }) => Ok(()),
         Err(error) => Err(error),
     }

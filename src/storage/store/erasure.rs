@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct SeizedLane {
     /// The epoch under which the deletion holds the lane.
     pub epoch: u64,
-    /// How long the former holder may still write: the rest of its lease. Zero if nobody held the lane.
+    /// How long the former holder may still write: the rest of its lease. Zero if no worker held the lane.
     pub busy_for: Duration,
     /// The sequence up to which the lane was processed; 0 for a session that did not exist.
     pub last_seq: u64,
@@ -32,7 +32,7 @@ pub struct ErasedRecords {
     pub plans: u64,
 }
 
-/// What was deleted with a definition.
+/// The numbers of things that were deleted with a definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErasedDefinition {
     /// False if there was no current version.
@@ -48,14 +48,14 @@ pub struct ErasedDefinition {
 /// Deletion of data. Every write is durable on return and can be repeated.
 ///
 /// A session is deleted by the holder of its lane: [`Erasure::seize`] takes the lane from any holder, which can then
-/// commit nothing any more. Steps and events are not fenced, so the caller repeats [`Erasure::erase_records`] after
+/// no longer commit. Steps and events are not fenced, so the caller repeats [`Erasure::erase_records`] after
 /// [`SeizedLane::busy_for`], and then calls [`Erasure::erase_lane`]. The first epoch of a new session is a time, so
 /// that a holder of the deleted session never holds the new one.
 ///
 /// The default methods refuse, for stores that only wrap others.
 #[async_trait]
 pub trait Erasure: Send + Sync {
-    /// Takes the lane for `lease` under a new epoch, whoever holds it. Creates a placeholder if the session does not
+    /// Takes the lane for `lease` under a new epoch, also from a worker that holds it. Creates a placeholder if the session does not
     /// exist, so that no worker begins it meanwhile. The session may be one that this version cannot decode.
     async fn seize(&self, _session_id: &str, _owner: &str, _lease: Duration) -> Result<SeizedLane> {
         Err(cannot())

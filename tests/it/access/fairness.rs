@@ -1,4 +1,4 @@
-//! One agent that floods a worker, and the others beside it.
+//! One agent that floods a worker, and the other agents.
 
 use crate::scenarios::{answer, engine, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};

@@ -32,7 +32,7 @@ impl Guarded {
         Self::on(&backend.queue, &backend.store, &backend.settings, entries).await
     }
 
-    /// A gateway beside the workers of an engine.
+    /// A gateway for the workers of an engine.
     async fn of(engine: &Engine, entries: &[Value]) -> Self {
         Self::on(&engine.queue, &engine.store, &engine.settings, entries).await
     }

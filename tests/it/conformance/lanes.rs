@@ -6,6 +6,7 @@ use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::store::lane::first_epoch;
 use storage::store::*;
 use types::outcome::Outcome;
 use types::session::{Kind, Session, Status};
@@ -23,7 +24,8 @@ pub async fn a_new_session_is_created_as_asked(store: Arc<dyn Store>) {
     let made = session(&store, "s").await;
     assert_eq!(made, grant.session);
     assert_eq!((made.agent_id.as_str(), made.user_id.as_str(), made.channel.as_str()), ("sales", "u1", "web"));
-    assert_eq!((made.kind, made.epoch, made.last_seq, made.pending_seq), (Kind::Authoring, 1, 0, 3));
+    assert_eq!((made.kind, made.last_seq, made.pending_seq), (Kind::Authoring, 0, 3));
+    assert_eq!(made.epoch, first_epoch(made.created_at) + 1, "no session of the same id before had an epoch so high");
     let lease = made.lease.unwrap();
     assert_eq!((lease.owner.as_str(), lease.token.as_str()), ("w1", "w1-3"));
     let turn = made.turn.unwrap();
@@ -335,7 +337,7 @@ pub async fn one_of_many_takes_the_lane(store: Arc<dyn Store>) {
     let granted = asked.iter().filter(|acquired| matches!(acquired, Acquired::Granted(_))).count();
     assert_eq!((granted, asked.iter().filter(|acquired| matches!(acquired, Acquired::Busy(_))).count()), (1, 49));
     let session = session(&store, "s").await;
-    assert_eq!((session.epoch, session.pending_seq), (1, 50));
+    assert_eq!((session.epoch, session.pending_seq), (first_epoch(session.created_at) + 1, 50));
 }
 
 pub async fn lanes_with_work_and_no_holder_are_abandoned(store: Arc<dyn Store>) {
@@ -382,7 +384,8 @@ pub async fn two_hundred_sessions_at_once_end_right(store: Arc<dyn Store>) {
     .await;
     for id in &sessions {
         let session = session(&store, id).await;
-        assert_eq!((session.last_seq, session.epoch, session.recent_jobs.len(), session.lease), (3, 3, 3, None));
+        let leases = session.epoch - first_epoch(session.created_at);
+        assert_eq!((session.last_seq, leases, session.recent_jobs.len(), session.lease), (3, 3, 3, None));
         assert_eq!(store.turns(id, 10).await.unwrap().len(), 3);
         let steps = store.steps(id, "m-3").await.unwrap();
         assert_eq!(steps.iter().filter(|step| step.output == json!(id)).count(), 1);
