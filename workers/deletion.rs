@@ -1,4 +1,4 @@
-//! The commands that delete: their arguments, and what they print.
+//! The commands that delete: their arguments and their output.
 
 use crate::client::GatewayClient;
 use crate::connection;
@@ -47,7 +47,7 @@ Examples:
 /// A thing to delete.
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
-    /// Id of what is deleted
+    /// Its id
     #[arg(value_parser = crate::id)]
     id: String,
     /// Print JSON

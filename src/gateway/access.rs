@@ -34,7 +34,7 @@ pub(super) async fn guard(
     })?;
     let params: Vec<(&str, &str)> = params.iter().collect();
     if !caller.scope().is_everything() {
-        may_see(&state, &caller, operation.reach(), &params).await?;
+        may_see(&state, &caller, &operation, &params).await?;
     }
     let Some(action) = audit::Action::begin(&state, &caller, &operation, &params, request.headers()).await? else {
         return Ok(held(next.run(request).await, permit));
@@ -45,8 +45,13 @@ pub(super) async fn guard(
 }
 
 /// Fails if a limited caller may not see the session, run or agent in the path. For such a caller it does not exist.
-async fn may_see(state: &GatewayState, caller: &Caller, reach: Reach, params: &[(&str, &str)]) -> Result<(), Reject> {
-    match reach {
+async fn may_see(
+    state: &GatewayState,
+    caller: &Caller,
+    operation: &Operation,
+    params: &[(&str, &str)],
+) -> Result<(), Reject> {
+    match operation.reach() {
         Reach::Open | Reach::Selected => return Ok(()),
         Reach::Everything => return Err(caller.is_limited("this concerns all of them")),
         Reach::Path => {}
@@ -56,6 +61,10 @@ async fn may_see(state: &GatewayState, caller: &Caller, reach: Reach, params: &[
             "session_id" => session_in_scope(state, caller.scope(), id).await?,
             "run_id" => run_in_scope(state, caller.scope(), id).await?,
             "agent_id" if !caller.scope().covers_agent(id) => return Err(CommandError::unknown_agent(id).into()),
+            // An agent serves the sessions of all channels.
+            "agent_id" if operation.is_audited() && caller.scope().agents.is_empty() => {
+                return Err(caller.is_limited("an agent serves others, too"));
+            }
             _ => {}
         }
     }

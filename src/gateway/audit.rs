@@ -4,7 +4,7 @@ use super::caller::Caller;
 use super::input::Filter;
 use super::operation::Operation;
 use super::roles::ADMINS;
-use super::{GatewayState, Reject};
+use super::{GatewayState, Reject, trace};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -34,7 +34,7 @@ impl Action {
             return Ok(None);
         }
         let (at, mut detail) = (clock::now(), Map::new());
-        if let Some(id) = headers.get("x-request-id").and_then(|id| id.to_str().ok()) {
+        if let Some(id) = headers.get(trace::HEADER).and_then(|id| id.to_str().ok()) {
             detail.insert("request_id".to_owned(), id.into());
         }
         let entry = AuditEntry {

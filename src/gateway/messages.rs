@@ -8,7 +8,7 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use commands::access::address_of;
+use commands::access::{SessionAddress, address_of};
 use commands::enqueue::Accepted;
 use commands::error::CommandError;
 use commands::messages::{self, NewMessage};
@@ -42,20 +42,27 @@ pub(super) async fn post_message(
             "send {session_id, agent_id, text, job_id?, user_id?, channel?, metadata?}",
         )
     })?;
-    if !caller.scope().is_everything() {
-        address(&state, &caller, &mut message).await?;
+    let limited = !caller.scope().is_everything();
+    let known = match limited || (state.agent_rates.is_limited() && message.agent_id.is_none()) {
+        true => {
+            ids::check("session_id", &message.session_id)?;
+            address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?
+        }
+        false => None,
+    };
+    if limited {
+        address(&caller, &mut message, known.as_ref())?;
     }
-    if state.agent_rates.is_limited() {
-        state.agent_rates.count(&agent_of(&state, &message).await?)?;
-    }
+    let agent_id = message.agent_id.as_deref().or(known.as_ref().map(|known| known.agent_id.as_str()));
+    state.agent_rates.count(agent_id.unwrap_or_default())?;
     let accepted = messages::submit(state.queue.as_ref(), state.store.as_ref(), message).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
-/// Checks that a limited caller may send this message, and fills in the channel if the caller has only one.
-async fn address(state: &GatewayState, caller: &Caller, message: &mut NewMessage) -> Result<(), Reject> {
+/// Checks that a limited caller may send this message, and fills in the channel if the caller has only one. `known` is the
+/// session if it exists.
+fn address(caller: &Caller, message: &mut NewMessage, known: Option<&SessionAddress>) -> Result<(), Reject> {
     let scope = caller.scope();
-    ids::check("session_id", &message.session_id)?;
     if let (None, [only]) = (&message.channel, scope.channels.as_slice()) {
         message.channel = Some(only.clone());
     }
@@ -67,20 +74,9 @@ async fn address(state: &GatewayState, caller: &Caller, message: &mut NewMessage
         return Err(caller.is_limited(&format!("`{agent_id}` is not one of its agents")));
     }
     // A session that exists must be the caller's; an unknown id begins a new one.
-    let known = address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?;
     let covered = known.is_none_or(|known| scope.covers(&message.session_id, &known.channel, &known.agent_id));
     if covered && scope.covers_id(&message.session_id) {
         return Ok(());
     }
     Err(CommandError::unknown_session(&message.session_id).into())
-}
-
-/// The agent that a message is for; empty if the session is unknown.
-async fn agent_of(state: &GatewayState, message: &NewMessage) -> Result<String, Reject> {
-    if let Some(agent_id) = &message.agent_id {
-        return Ok(agent_id.clone());
-    }
-    ids::check("session_id", &message.session_id)?;
-    let known = address_of(state.queue.as_ref(), state.store.as_ref(), &message.session_id).await?;
-    Ok(known.unwrap_or_default().agent_id)
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The most agents whose messages are counted. When there are more, those whose minute is over are forgotten.
+/// The most agents whose messages are counted singly. When there are more, those whose minute is over are forgotten, and
+/// the rest are counted together: the id of a message may be that of no agent.
 const MAX_AGENTS: usize = 10_000;
 
 /// The messages to each agent.
@@ -41,7 +42,9 @@ impl AgentRates {
         if by_agent.len() >= MAX_AGENTS && !by_agent.contains_key(agent_id) {
             by_agent.retain(|_, rate| !rate.is_full(now));
         }
-        let rate = by_agent.entry(agent_id.to_owned()).or_insert_with(|| Rate::new(self.per_minute));
+        let is_full = by_agent.len() >= MAX_AGENTS && !by_agent.contains_key(agent_id);
+        let counted = if is_full { "" } else { agent_id };
+        let rate = by_agent.entry(counted.to_owned()).or_insert_with(|| Rate::new(self.per_minute));
         rate.take(now).map_err(|wait| {
             let message = format!("agent `{agent_id}` has got {} messages in a minute", self.per_minute);
             too_many(message, "send it later; the setting is `gateway.agent_messages_per_minute`", seconds(wait))

@@ -100,6 +100,39 @@ async fn a_request_id_is_echoed_or_made() {
     assert!(!made.headers()["x-request-id"].is_empty());
 }
 
+/// More than the buffers of both sides of a connection take.
+const MANY: usize = 64;
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_connection() {
+    let state = state(&[]).await;
+    let event = |number: usize| types::event::OutEvent {
+        channel: "web".into(),
+        session_id: "s1".into(),
+        event_type: types::event::EventType::Reply,
+        msg_id: Some(format!("s1/{number}")),
+        payload: serde_json::json!({"text": "x".repeat(256 * 1024)}).to_string().into(),
+    };
+    state.queue.emit((0..MANY).map(event).collect()).await.unwrap();
+    let (write_time, limits) = (std::time::Duration::from_millis(200), state.limits);
+    let state = state.with_limits(Limits { connections: 1, write_time, ..limits });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tasks = Tasks::new();
+    let stop = tasks.stop_token();
+    tasks.spawn("gateway", OnPanic::Log, async move { serve(listener, state, stop).await.unwrap() });
+    let mut slow = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = b"GET /api/v1/sessions/s1/events?last_event_id=0 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut slow, request).await.unwrap();
+    slow.readable().await.unwrap();
+    // The only connection is free again when the slow client has lost it.
+    let client = base::http_client::builder().no_proxy().build().unwrap();
+    let next = client.get(format!("http://{address}/healthz")).send();
+    let answered = tokio::time::timeout(std::time::Duration::from_secs(30), next).await;
+    assert_eq!(answered.expect("the slow client keeps its connection").unwrap().status(), 200);
+    tasks.stop();
+}
+
 #[tokio::test]
 async fn without_tokens_only_loopback_is_served() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();

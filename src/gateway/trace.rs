@@ -12,16 +12,18 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span, debug, info_span};
 use uuid::Uuid;
 
-const HEADER: &str = "x-request-id";
+pub(super) const HEADER: &str = "x-request-id";
 /// Longer ids are replaced: they would only burden the log.
 const MAX_BYTES: usize = 128;
 
 /// Middleware: adds the request id and counts the request. The log has the path without the query, which may hold
 /// secrets.
-pub(super) async fn request_id(request: Request, next: Next) -> Response {
+pub(super) async fn request_id(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(HEADER).filter(|value| is_sane(value)).cloned().unwrap_or_else(fresh);
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let span = span_of(&request, &id);
+    // The audit trail reads it from there.
+    request.headers_mut().insert(HEADER, id.clone());
     let mut response = async {
         let response = next.run(request).await;
         debug!(status = response.status().as_u16(), "response sent");

@@ -158,3 +158,28 @@ async fn a_worker_can_be_watched_where_its_settings_say() {
     assert_eq!(get("/healthz").await.unwrap().status(), 200);
     assert_eq!(get("/api/v1/sessions").await.unwrap().status(), 404, "the metrics port serves no API");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_serves_probes_on_a_listener_of_their_own() {
+    let (backend, dir) = (cluster().await, tempfile::tempdir().unwrap());
+    let (probes, address) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
+    let sets =
+        [format!("metrics.listen={probes}"), format!("gateway.listen={address}"), "gateway.max_connections=2".into()];
+    let sets: Vec<&str> =
+        sets.iter().flat_map(|set| ["--set", set.as_str()]).chain(["--set", "gateway.max_streams=1"]).collect();
+    let _gateway = Process::start(dir.path(), &backend.settings, &[sets.as_slice(), &["gateway"]].concat());
+    let client = base::http_client::builder().no_proxy().build().unwrap();
+    let get = |at: &str| client.get(format!("http://{at}")).send();
+    let (ready, healthy) = (format!("{probes}/readyz"), format!("{address}/healthz"));
+    eventually(DEADLINE, "the gateway is ready", || async {
+        get(&ready).await.is_ok_and(|answer| answer.status() == 200) && get(&healthy).await.is_ok()
+    })
+    .await;
+    // Clients hold all connections of the gateway.
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(tokio::net::TcpStream::connect(&address).await.unwrap());
+    }
+    assert_eq!(get(&ready).await.unwrap().status(), 200);
+    assert_eq!(get(&format!("{probes}/api/v1/sessions")).await.unwrap().status(), 404, "it serves no API");
+}

@@ -1,7 +1,7 @@
 //! Named tokens of the gateway, `[[gateway.access]]`: who may do what, on which sessions, and how often.
 
-use super::Environment;
 use super::load::Problem;
+use super::{Environment, Gateway};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +12,6 @@ use types::ids;
 
 /// Tokens that example files use. Everybody knows them.
 const WELL_KNOWN: [&str; 5] = ["change-me", "changeme", "secret", "token", "password"];
-
-/// The fewest characters of a token that others can try out over the network.
-pub const MIN_TOKEN: usize = 16;
 
 /// A named token: its source, its role and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,9 +115,15 @@ pub(super) fn problems(entries: &[NamedToken], env: Option<&Environment>) -> Vec
     found
 }
 
-/// True for a token that everybody knows from example files.
-pub fn is_well_known(token: &str) -> bool {
-    WELL_KNOWN.contains(&token.to_ascii_lowercase().as_str())
+/// The settings that hold a token which everybody knows from example files.
+pub(super) fn well_known(gateway: &Gateway, env: &Environment) -> Vec<String> {
+    let known = |token: &String| WELL_KNOWN.contains(&token.to_ascii_lowercase().as_str());
+    let plain = gateway.tokens.iter().any(known).then(|| "gateway.tokens".to_owned());
+    let named = gateway.access.iter().enumerate().filter(|(_, entry)| {
+        let tokens = entry.tokens(env).unwrap_or_default();
+        tokens.iter().any(known)
+    });
+    plain.into_iter().chain(named.map(|(index, _)| format!("gateway.access[{index}]"))).collect()
 }
 
 #[cfg(test)]

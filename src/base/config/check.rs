@@ -36,7 +36,7 @@ pub(super) fn check(
     check.telemetry(settings);
     check.problems.extend(access::problems(&settings.gateway.access, (!client_only).then_some(env)));
     if !client_only {
-        check.listeners(settings);
+        check.listeners(settings, env);
     }
     check.problems
 }
@@ -242,7 +242,7 @@ impl SettingsChecker<'_> {
         }
     }
 
-    fn listeners(&mut self, settings: &Settings) {
+    fn listeners(&mut self, settings: &Settings, env: &Environment) {
         let gateway = &settings.gateway;
         if gateway.tokens.iter().any(|token| token.trim().is_empty() || token.contains(char::is_whitespace)) {
             self.report("gateway.tokens", "holds a token that is empty or has spaces", "remove it, or write another");
@@ -252,11 +252,11 @@ impl SettingsChecker<'_> {
             if address.ip().is_loopback() {
                 continue;
             }
-            if let Some(token) = gateway.tokens.iter().find(|token| access::is_well_known(token)) {
+            for holder in access::well_known(gateway, env) {
                 let found = format!(
-                    "holds `{token}`, which everybody knows from example files, while others can reach `{address}`"
+                    "holds a token that everybody knows from example files, while others can reach `{address}`"
                 );
-                self.report("gateway.tokens", found, "write a random token of at least 16 characters");
+                self.report(&holder, found, "write a random token of at least 16 characters");
             }
             if !gateway.needs_token() {
                 let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");

@@ -379,7 +379,7 @@ fn fields_that_cannot_be_sent_are_refused() {
 fn named_tokens_are_read_from_files_and_variables_and_stay_hidden() {
     let toml = "[[gateway.access]]\nname = \"web\"\nrole = \"channel\"\ntoken_env = \"WEB\"\nchannels = [\"web\"]\n\
                 [[gateway.access]]\nname = \"desk\"\nrole = \"agent\"\ntoken_env = \"DESK\"\n";
-    let env = [("WEB", "hidden-web"), ("DESK", "hidden-desk")];
+    let env = [("WEB", "hidden-web"), ("DESK", "hidden-desk"), ("KNOWN", "Change-Me")];
     let loaded = load(toml, &env, &[("gateway.listen", "0.0.0.0:8080")]).unwrap();
     let access = &loaded.settings.gateway.access;
     assert_eq!((access[0].name.as_str(), access[1].role), ("web", Role::Agent));
@@ -393,6 +393,10 @@ fn named_tokens_are_read_from_files_and_variables_and_stay_hidden() {
         ("[[gateway.access]]\nname = \"web\"\nrole = \"admin\"\ntoken_env = \"NOWHERE\"", "`NOWHERE` is not set"),
         ("[gateway]\naccess = \"web\"", "[[gateway.access]]"),
         ("[gateway]\nlisten = \"0.0.0.0:8080\"\ntokens = [\"change-me\"]", "everybody knows"),
+        (
+            "[gateway]\nlisten = \"0.0.0.0:8080\"\n[[gateway.access]]\nname = \"web\"\nrole = \"admin\"\ntoken_env = \"KNOWN\"",
+            "`gateway.access[0]`: holds a token that everybody knows",
+        ),
     ] {
         let text = refusal(toml, &env, &[]);
         assert!(text.contains(found), "{text}");

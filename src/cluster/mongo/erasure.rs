@@ -95,7 +95,7 @@ impl Db {
     /// decode can be deleted, too.
     async fn seize(&self, session_id: &str, owner: &str, lease: Duration) -> Result<SeizedLane> {
         let sessions = self.database.collection::<Document>("sessions");
-        let fields = doc! {"epoch": 1, "last_seq": 1, "lease.until": 1, "timers.timer_id": 1};
+        let fields = doc! {"epoch": 1, "lease.until": 1, "timers.timer_id": 1};
         for _ in 0..MAX_CONFLICTS {
             let find = sessions.find_one(doc! {"_id": session_id}).projection(fields.clone());
             let Some(found) = self.in_time(find).await? else {
@@ -104,8 +104,8 @@ impl Db {
                     None => continue,
                 }
             };
-            let number = |name: &str| found.get_i64(name).or_else(|_| found.get_i32(name).map(i64::from)).unwrap_or(0);
-            let (epoch, bounds) = (number("epoch"), self.clock.bounds());
+            let epoch = found.get_i64("epoch").or_else(|_| found.get_i32("epoch").map(i64::from)).unwrap_or(0);
+            let bounds = self.clock.bounds();
             let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until")).ok();
             let until = until.map(|until| Timestamp::from_millis(until.timestamp_millis()));
             let taken = doc! {"owner": owner, "until": date(bounds.latest.plus(lease)), "token": owner};
@@ -117,7 +117,6 @@ impl Db {
                 return Ok(SeizedLane {
                     epoch: (epoch + 1).unsigned_abs(),
                     busy_for: until.map_or(Duration::ZERO, |until| bounds.earliest.until(until)),
-                    last_seq: number("last_seq").unsigned_abs(),
                     timers: found.get_array("timers").map_or(0, |timers| timers.len() as u64),
                     existed: true,
                 });
@@ -140,8 +139,7 @@ impl Db {
                 Err(error) => Err(error),
             }
         };
-        let seized =
-            SeizedLane { epoch: session.epoch, busy_for: Duration::ZERO, last_seq: 0, timers: 0, existed: false };
+        let seized = SeizedLane { epoch: session.epoch, busy_for: Duration::ZERO, timers: 0, existed: false };
         Ok(self.in_time(insert).await?.then_some(seized))
     }
 

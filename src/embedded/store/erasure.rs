@@ -82,14 +82,14 @@ impl Sessions {
         let first = || Session { epoch: lane::first_epoch(now), ..Session::new(id, now) };
         let mut session = known.unwrap_or_else(first);
         let busy_for = lane::seize(&mut session, owner, lease, now);
-        let (epoch, last_seq, timers) = (session.epoch, session.last_seq, session.timers.len() as u64);
+        let (epoch, timers) = (session.epoch, session.timers.len() as u64);
         if new {
             let bytes = encode("the session", &session)?;
             self.put(tables, session, FIRST_ENTRY, &bytes)?;
         } else {
             self.put_lane(tables, session)?;
         }
-        Ok(SeizedLane { epoch, busy_for, last_seq, timers, existed })
+        Ok(SeizedLane { epoch, busy_for, timers, existed })
     }
 
     fn erase(&self, tables: &mut Tables<'_>, id: &str, epoch: u64) -> std::result::Result<bool, FileFault> {
@@ -103,10 +103,15 @@ impl Sessions {
         // All of its rows, whatever the session's document says.
         tables.timers.retain(|(_, session, _), ()| session != id)?;
         self.remove(id);
-        let now = tables.clock.now().as_millis().unsigned_abs();
-        tables.pending_rows.counter(ERASED, now);
+        note_deletion(tables);
         Ok(true)
     }
+}
+
+/// Makes the next start write the file again.
+fn note_deletion(tables: &mut Tables<'_>) {
+    let now = tables.clock.now().as_millis().unsigned_abs();
+    tables.pending_rows.counter(ERASED, now);
 }
 
 fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedRecords, FileFault> {
@@ -192,8 +197,7 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
     erased.sources = erase_pairs(&mut tables.knowledge, id)?;
     erase_pairs(&mut tables.passages, id)?;
     tables.agent_days.retain(|(_, agent), _| agent != id)?;
-    let now = tables.clock.now().as_millis().unsigned_abs();
-    tables.pending_rows.counter(ERASED, now);
+    note_deletion(tables);
     Ok(erased)
 }
 
@@ -201,8 +205,7 @@ fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Eras
     let existed = tables.workflows.remove(id)?.is_some();
     super::session_plans::erase_state(tables, id)?;
     let versions = erase_pairs(&mut tables.workflow_versions, id)?;
-    let now = tables.clock.now().as_millis().unsigned_abs();
-    tables.pending_rows.counter(ERASED, now);
+    note_deletion(tables);
     Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
 }
 

@@ -11,8 +11,6 @@ pub struct SeizedLane {
     pub epoch: u64,
     /// How long the former holder may still write: the rest of its lease. Zero if no worker held the lane.
     pub busy_for: Duration,
-    /// The sequence up to which the lane was processed; 0 for a session that did not exist.
-    pub last_seq: u64,
     /// The number of timers that the session had armed.
     pub timers: u64,
     /// False if the session did not exist, so that the call has created a placeholder.
@@ -55,8 +53,9 @@ pub struct ErasedDefinition {
 /// The default methods refuse, for stores that only wrap others.
 #[async_trait]
 pub trait Erasure: Send + Sync {
-    /// Takes the lane for `lease` under a new epoch, also from a worker that holds it. Creates a placeholder if the session does not
-    /// exist, so that no worker begins it meanwhile. The session may be one that this version cannot decode.
+    /// Takes the lane for `lease` under a new epoch, also from a worker that holds it. Creates a placeholder if the
+    /// session does not exist, so that no worker begins it meanwhile. The session may be one that this version cannot
+    /// decode.
     async fn seize(&self, _session_id: &str, _owner: &str, _lease: Duration) -> Result<SeizedLane> {
         Err(cannot())
     }

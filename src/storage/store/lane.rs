@@ -131,8 +131,8 @@ fn announce(session: &mut Session, request: &Acquire) {
     }
 }
 
-/// Takes the lane for a deletion, also from a worker that holds it. Returns the rest of the former lease, which the former holder may
-/// still use.
+/// Takes the lane for a deletion, also from a worker that holds it. Returns the rest of the former lease, which the
+/// former holder may still use.
 pub fn seize(session: &mut Session, owner: &str, lease: Duration, time: impl Into<TimeBounds>) -> Duration {
     let TimeBounds { earliest, latest: now } = time.into();
     let former = session.lease.take().map_or(Duration::ZERO, |former| earliest.until(former.until));

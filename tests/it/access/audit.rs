@@ -44,6 +44,8 @@ async fn every_action_has_an_entry_and_nothing_else_has(backend: Backend) {
     assert_eq!(trail(&guarded).await, expected);
     let (_, body) = guarded.get("root", "/api/v1/audit").await;
     assert!(!body.to_string().contains("私密的话"), "no text of a person enters the trail");
+    let ids: Vec<_> = body["entries"].as_array().unwrap().iter().map(|entry| &entry["detail"]["request_id"]).collect();
+    assert!(ids.iter().all(|id| id.as_str().is_some_and(|id| !id.is_empty())), "also of requests without one: {ids:?}");
     let first = body["entries"][0]["id"].as_str().unwrap();
     let (_, rest) = guarded.get("root", &format!("/api/v1/audit?after={first}&limit=1")).await;
     assert_eq!(rest["entries"][0], body["entries"][1]);

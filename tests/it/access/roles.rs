@@ -1,5 +1,5 @@
 //! Every endpoint with every role, from the OpenAPI description. The rules here are those of the contract, written
-//! down a second time: an endpoint that is new must be allowed to somebody by a rule, or only to `admin`.
+//! down a second time: an endpoint that is new must be in a rule, or belongs to `admin` alone.
 
 use super::{Guarded, answered, code};
 use crate::support::backend::embedded;
@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use types::access::Role;
 
-/// What the contract allows.
+/// The rights in the contract.
 fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
     let judges = path == "/api/v1/decisions/validate";

@@ -98,6 +98,23 @@ async fn listings_have_what_a_caller_may_see(backend: Backend) {
     }
 }
 
+async fn who_is_limited_to_a_channel_changes_no_agent(backend: Backend) {
+    let entries = [
+        json!({"name": "shop", "role": "admin", "channels": ["web"]}),
+        json!({"name": "author", "role": "admin", "agents": ["sales"]}),
+    ];
+    let guarded = Guarded::start(&backend, &entries).await.with_sales().await;
+    let sales = guarded.get("root", "/api/v1/agents/sales").await.1["config"].clone();
+    let put = async |caller: &str, id: &str| {
+        let path = format!("/api/v1/agents/{id}");
+        guarded.ask(caller, reqwest::Method::PUT, &path, Some(&sales)).await.status().as_u16()
+    };
+    assert_eq!((put("shop", "sales").await, put("author", "sales").await, put("author", "ops").await), (403, 200, 404));
+    let delete = guarded.ask("shop", reqwest::Method::DELETE, "/api/v1/agents/sales", None).await;
+    assert_eq!(delete.status(), 403);
+    assert_eq!(guarded.get("shop", "/api/v1/agents/sales").await.0, 200, "it may be read");
+}
+
 async fn runs_belong_to_their_session(backend: Backend) {
     let engine = engine(backend, answer("好"), vec![answer("好"); 3]).await;
     let guarded = Guarded::of(&engine, &entries()).await;
@@ -123,4 +140,5 @@ crate::scenarios::on_both_backends!(
     another_s_session_is_404_wherever_it_is_named,
     listings_have_what_a_caller_may_see,
     runs_belong_to_their_session,
+    who_is_limited_to_a_channel_changes_no_agent,
 );

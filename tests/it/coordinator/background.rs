@@ -1,6 +1,6 @@
 //! Runs that a coordinator starts in a lane of their own: the receipt, and the notice of the end.
 
-use super::plans::{execute, http, node, plan, report, statuses_of};
+use super::plans::{a_plan_and_its_change, execute, http, node, plan, report, statuses_of};
 use super::*;
 use crate::support::engine::DEADLINE;
 use crate::support::{api, eventually};
@@ -309,12 +309,7 @@ async fn a_run_that_waits_and_asks_gives_one_notice_at_its_end(backend: Backend)
 }
 
 async fn s24_a_run_in_hand_keeps_the_version_with_which_it_began(backend: Backend) {
-    let llm = json!({"prompt": "写小结", "temperature": 0.2});
-    let two = plan(
-        &[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "LLM", &llm)],
-        &[("node_1", "node_2")],
-    );
-    let modify = decision("modify_node", json!({"node_id": "node_2", "updates": {"config.temperature": 0.9}}));
+    let (two, modify) = a_plan_and_its_change();
     let answers = vec![
         answer(&[two]),
         answer(&[start(true)]),

@@ -1,4 +1,4 @@
-//! Runs that are given up after their end was recorded: their plans follow that end.
+//! Runs that are abandoned after their end was recorded: their plans follow that end.
 
 use super::background::{gated, noticed, run, start};
 use super::plans::{execute, report};

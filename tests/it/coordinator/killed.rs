@@ -57,7 +57,7 @@ async fn has_work(engine: &Engine, session_id: &str) -> bool {
     engine.queue.next_in_lane(session_id, last, 0).await.unwrap().is_some()
 }
 
-/// Another process ends what the killed one has left.
+/// Another process ends the turn of the killed one.
 async fn one_notice_follows(engine: &Engine) {
     let dir = tempfile::tempdir().unwrap();
     let _worker = Process::start(dir.path(), &engine.settings, &["worker"]);

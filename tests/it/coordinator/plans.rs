@@ -35,6 +35,16 @@ pub fn plan(nodes: &[Value], edges: &[(&str, &str)]) -> Value {
     )
 }
 
+/// A plan of two nodes, and a decision that changes the temperature of the second one from 0.2 to 0.9.
+pub fn a_plan_and_its_change() -> (Value, Value) {
+    let llm = json!({"prompt": "写小结", "temperature": 0.2});
+    let two = plan(
+        &[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "LLM", &llm)],
+        &[("node_1", "node_2")],
+    );
+    (two, decision("modify_node", json!({"node_id": "node_2", "updates": {"config.temperature": 0.9}})))
+}
+
 /// Two calls, of which the second has the result of the first.
 pub fn report() -> Value {
     let send = http("/send", &json!({"rows": "${node_1.output.data.rows}"}));
@@ -157,12 +167,7 @@ async fn s24_a_plan_that_cannot_be_is_rejected(backend: Backend) {
 }
 
 async fn s24_a_changed_node_counts_for_later_runs(backend: Backend) {
-    let llm = json!({"prompt": "写小结", "temperature": 0.2});
-    let two = plan(
-        &[node("node_1", "HTTP", &http("/sales", &json!({}))), node("node_2", "LLM", &llm)],
-        &[("node_1", "node_2")],
-    );
-    let modify = decision("modify_node", json!({"node_id": "node_2", "updates": {"config.temperature": 0.9}}));
+    let (two, modify) = a_plan_and_its_change();
     let answers = vec![
         answer(&[two]),
         answer(&[respond("好了")]),

@@ -1,4 +1,4 @@
-//! The sales plan, which is the example of a plan: a query, two scripts, and a call that sends what they have made.
+//! The sales plan, which is the example of a plan: a query, two scripts, and a call that sends their outputs.
 
 use super::plans::{execute, http, node, plan};
 use super::*;

@@ -52,7 +52,7 @@ async fn streams(engine: &Engine) -> Vec<String> {
     found
 }
 
-/// What the interfaces of queue and store show of the sessions of the tests.
+/// The data of the sessions of the tests that the interfaces of queue and store show.
 async fn listed(engine: &Engine) -> Vec<String> {
     let (queue, store) = (&engine.queue, &engine.store);
     let mut texts = Vec::new();

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 use storage::queue::Publish;
 use types::run::RunStatus;
 
@@ -91,7 +90,7 @@ async fn a_worker_killed_at_any_call_of_a_recovery_repeats_no_other() {
 
 /// How many workers are killed.
 const MOMENTS: usize = 10;
-/// More moments are drawn than kill a worker: some come after the end of their run.
+/// More moments are drawn than kill a worker: a run may end while its worker is killed.
 const MOST_RUNS: usize = 60;
 
 /// rows; then trend and chart, which are scripts; then send. rows is busy until its address is changed, and mail takes the
@@ -131,7 +130,7 @@ async fn begin(engine: &Engine, run_id: &str) -> AcceptedMessage {
     AcceptedMessage { session_id: run_id.into(), seq, payload }
 }
 
-/// The run has ended with what the recovered rows and the scripts have made.
+/// The run has ended with the outputs of the recovered rows and of the scripts.
 async fn is_complete(engine: &Engine, run_id: &str, seed: u64) {
     let run = ended(engine, run_id).await;
     assert_eq!(run.status, RunStatus::Completed, "seed {seed}, {run_id}: {run:?}");
@@ -139,6 +138,15 @@ async fn is_complete(engine: &Engine, run_id: &str, seed: u64) {
     let mails: Vec<_> = engine.api.calls("/mail").into_iter().filter(of_run).collect();
     assert!(!mails.is_empty() && mails.iter().all(|mail| mail.body == json!({"attachments": ["charts/7.png"]})));
     assert_eq!(output(&run)["data"], json!({"rows": [{"amount": 3}, {"amount": 4}]}), "seed {seed}, {run_id}");
+}
+
+/// How far a run is: the number of its recorded steps, of its calls of APIs and of its questions to the model.
+async fn progress(engine: &Engine, run_id: &str) -> usize {
+    let of_run = |key: &str| key.starts_with(&format!("{run_id}/"));
+    let run = engine.store.run(run_id).await.unwrap().unwrap();
+    let steps = engine.store.steps(&run.lane, &run.turn_id).await.unwrap().len();
+    let calls = engine.api.calls("").iter().filter(|call| of_run(&call.idempotency_key)).count();
+    steps + calls + engine.model.asked().iter().filter(|asked| of_run(&asked.idempotency_key)).count()
 }
 
 /// The environment variable `TURNWHEEL_TEST_SEED` repeats the moments of a failed test.
@@ -162,14 +170,15 @@ async fn workers_killed_at_ten_random_moments_of_a_run_repeat_nothing_that_is_re
     let mut random = StdRng::seed_from_u64(seed);
     let mut worker = Process::start(dir.path(), &engine.settings, &["worker"]);
     let mut sent = vec![begin(&engine, "r0").await];
-    let began = Instant::now();
     is_complete(&engine, "r0", seed).await;
-    let (whole, mut killed) = (began.elapsed(), 0);
+    let (whole, mut killed) = (progress(&engine, "r0").await, 0);
+    assert!(whole >= MOMENTS, "a run has {whole} moments");
     while killed < MOMENTS {
         let run_id = format!("r{}", sent.len());
         assert!(sent.len() < MOST_RUNS, "seed {seed}: only {killed} of the moments were within a run");
         sent.push(begin(&engine, &run_id).await);
-        tokio::time::sleep(Duration::from_secs_f64(random.random_range(0.0..whole.as_secs_f64()))).await;
+        let moment = random.random_range(0..whole);
+        eventually(DEADLINE, "the moment comes", || async { progress(&engine, &run_id).await >= moment }).await;
         worker.kill();
         // Requests of the killed worker arrive before those of the next one.
         tokio::join!(engine.model.connections().gone(), engine.api.connections.gone());

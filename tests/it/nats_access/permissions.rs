@@ -149,6 +149,8 @@ async fn every_role_works_with_the_permissions_that_are_documented_and_may_do_no
         http.get("/api/v1/sessions/s3/turns").await["turns"].as_array().is_some_and(|turns| !turns.is_empty())
     })
     .await;
+    let deleted = http.client.delete(http.at("/api/v1/sessions/s2")).send().await.unwrap();
+    assert_eq!(deleted.status(), 200, "{}", deleted.text().await.unwrap());
     assert_eq!(guarded.violations(), Vec::<String>::new(), "no role lacks a permission");
     drop((gateway, worker, scheduler));
 
