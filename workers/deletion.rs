@@ -12,7 +12,7 @@ use commands::deletion::{DeletedData, DeletedLetter, DeletedSession, DeletedUser
 /// Help of `sessions delete`.
 pub const SESSION: &str = "\
 Examples:
-  turnwheel sessions delete s1           with its turns, runs, plans, timers, events and dead letters
+  turnwheel sessions delete s1    with its turns, runs, plans, timers, events and dead letters
   turnwheel sessions delete s1 --json
 
 A running turn ends and leaves nothing. A later message of the same id begins a new session.";
@@ -41,7 +41,7 @@ Examples:
 
 const USERS: &str = "\
 Examples:
-  turnwheel users delete u1           all sessions and runs of the user, with everything that belongs to them
+  turnwheel users delete u1    all sessions and runs of the user, with all that belongs to them
   turnwheel users delete u1 --json";
 
 /// A thing to delete.

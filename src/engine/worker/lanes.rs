@@ -388,7 +388,7 @@ mod tests {
 
     /// Acquires a lane for the worker `owner` with a lease of no length, like one that expired while the machine was
     /// suspended.
-    async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> bool {
+    async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> Option<u64> {
         let acquire = Acquire {
             session_id: session_id.into(),
             seq: 1,
@@ -401,7 +401,10 @@ mod tests {
             new_session: NewSession::default(),
             pin: None,
         };
-        matches!(store.acquire(acquire).await, Ok(Acquired::Granted(_)))
+        match store.acquire(acquire).await {
+            Ok(Acquired::Granted(grant)) => Some(grant.session.epoch),
+            _ => None,
+        }
     }
 
     #[tokio::test]
@@ -409,20 +412,22 @@ mod tests {
         let file = EmbeddedFile::in_memory().unwrap();
         let store: Arc<dyn Store> = EmbeddedStore::new(file, &Settings::default()).unwrap();
         let lanes = Arc::new(Lanes::new(Clock::system()));
+        let mut held = Vec::new();
         for session_id in ["a", "b"] {
-            assert!(taken(&store, session_id, "w1").await);
+            let epoch = taken(&store, session_id, "w1").await.unwrap();
             lanes.offer(delivery(session_id, 1));
-            lanes.lease_acquired(session_id, 1, Clock::system().moment());
+            lanes.lease_acquired(session_id, epoch, Clock::system().moment());
+            held.push(LeaseGuard {
+                lanes: Arc::clone(&lanes),
+                store: Arc::clone(&store),
+                held: LeaseKey { session_id: session_id.into(), epoch },
+                ack_wait: Duration::from_secs(60),
+            });
         }
-        assert!(taken(&store, "b", "w2").await, "another worker acquires b meanwhile");
-        let lane = |session_id: &str| LeaseGuard {
-            lanes: Arc::clone(&lanes),
-            store: Arc::clone(&store),
-            held: LeaseKey { session_id: session_id.into(), epoch: 1 },
-            ack_wait: Duration::from_secs(60),
-        };
-        assert!(lane("a").holds().await.unwrap() && lanes.certainly_holds(&lane("a").held), "renewed");
-        assert!(!lane("b").holds().await.unwrap(), "its worker starts no step");
+        assert!(taken(&store, "b", "w2").await.is_some(), "another worker acquires b meanwhile");
+        let [a, b] = held.try_into().unwrap_or_else(|_| unreachable!());
+        assert!(a.holds().await.unwrap() && lanes.certainly_holds(&a.held), "renewed");
+        assert!(!b.holds().await.unwrap(), "its worker starts no step");
     }
 
     #[test]
