@@ -123,7 +123,9 @@ impl EventBody {
 impl DecisionEvent {
     /// The event as JSON. `mask` removes secrets from a text.
     pub fn masked(&self, mask: &dyn Fn(&str) -> String) -> Value {
-        value_masked(&json!(self), mask)
+        let mut event = json!(self);
+        mask_value(&mut event, mask);
+        event
     }
 }
 
@@ -131,7 +133,8 @@ impl DecisionEvent {
 pub fn masked(payload: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
     let env = env_values(payload);
     let mask = |text: &str| mask(&without_env(&env, text));
-    let mut payload = fields_masked(payload, &mask);
+    let mut payload = payload.clone();
+    mask_fields(&mut payload, &mask);
     if let Some(env) = payload.get_mut("global_config").and_then(|global| global.get_mut("env")?.as_object_mut()) {
         env.values_mut().for_each(|value| *value = MASK.into());
     }
@@ -154,16 +157,25 @@ pub fn without_env(env: &[&str], text: &str) -> String {
 
 /// A value in all of whose texts `mask` removes secrets.
 pub fn value_masked(value: &Value, mask: &dyn Fn(&str) -> String) -> Value {
+    let mut value = value.clone();
+    mask_value(&mut value, mask);
+    value
+}
+
+fn mask_value(value: &mut Value, mask: &dyn Fn(&str) -> String) {
     match value {
-        Value::String(text) => Value::String(mask(text)),
-        Value::Array(items) => items.iter().map(|item| value_masked(item, mask)).collect(),
-        Value::Object(fields) => Value::Object(fields_masked(fields, mask)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => *text = mask(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| mask_value(item, mask)),
+        Value::Object(fields) => mask_fields(fields, mask),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn fields_masked(fields: &Map<String, Value>, mask: &dyn Fn(&str) -> String) -> Map<String, Value> {
-    fields.iter().map(|(name, value)| (mask(name), value_masked(value, mask))).collect()
+fn mask_fields(fields: &mut Map<String, Value>, mask: &dyn Fn(&str) -> String) {
+    if fields.keys().any(|name| mask(name) != *name) {
+        *fields = std::mem::take(fields).into_iter().map(|(name, value)| (mask(&name), value)).collect();
+    }
+    fields.values_mut().for_each(|value| mask_value(value, mask));
 }
 
 #[cfg(test)]

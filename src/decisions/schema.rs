@@ -35,6 +35,17 @@ pub fn named(name: &str) -> Option<Value> {
     Some(schema)
 }
 
+/// The schemas of the payloads of these types, by type, for a prompt. They share their `$defs`: most of the text is the
+/// nodes, which several types have.
+pub fn of_payloads(kinds: impl IntoIterator<Item = DecisionType>) -> Value {
+    let mut schemas: Value = kinds.into_iter().map(|kind| (kind.as_str().to_owned(), of_type(kind))).collect();
+    let definitions = definitions(&schemas);
+    if !definitions.is_empty() {
+        schemas["$defs"] = definitions.into();
+    }
+    schemas
+}
+
 /// The schema of the payload of one type, without definitions.
 fn of_type(kind: DecisionType) -> Value {
     let mut schema = object(payload(kind), Some(kind));
@@ -190,36 +201,49 @@ fn by_type(field: &str, kinds: &[NodeType]) -> Value {
     let rule = |kind: &NodeType| {
         json!({
             "if": {"properties": {field: {"const": kind.as_str()}}, "required": [field]},
-            "then": {"properties": {"config": object(config(*kind), None)}},
+            "then": {"properties": {"config": {"$ref": format!("#/$defs/{}", config_name(*kind))}}},
         })
     };
     kinds.iter().map(rule).collect()
 }
 
+fn config_name(kind: NodeType) -> String {
+    format!("{}_config", kind.as_str().to_lowercase())
+}
+
 /// The definitions to which a schema refers, directly or through others.
 fn definitions(schema: &Value) -> Map<String, Value> {
-    use crate::table::graph::{
-        ADDED_NODE, BODY, CHANGES, EDGE, GLOBAL_CONFIG, INPUT, NODE, RECOVERY_PLAN, RETRY_CONFIG,
-    };
-    let all = [&ADDED_NODE, &BODY, &CHANGES, &EDGE, &GLOBAL_CONFIG, &INPUT, &NODE, &RECOVERY_PLAN, &RETRY_CONFIG];
-    let kinds: Vec<_> = NodeType::ALL.into_iter().filter(|kind| !kind.is_of_files()).collect();
+    let all = all_definitions();
     let mut found: Map<String, Value> = Map::new();
     let mut open = vec![schema.clone()];
     while let Some(schema) = open.pop() {
         let text = schema.to_string();
-        for shape in all {
-            let name = definition_name(shape);
-            if !found.contains_key(&name) && text.contains(&format!("\"#/$defs/{name}\"")) {
-                let mut schema = object(shape, None);
-                if ["node", "added_node"].contains(&name.as_str()) {
-                    schema["allOf"] = by_type("type", &kinds);
-                }
-                open.push(schema.clone());
-                found.insert(name, schema);
+        for (name, definition) in &all {
+            if !found.contains_key(name) && text.contains(&format!("\"#/$defs/{name}\"")) {
+                open.push(definition.clone());
+                found.insert(name.clone(), definition.clone());
             }
         }
     }
     found
+}
+
+/// Every definition, by name: the shapes, and the configurations of the types of nodes.
+fn all_definitions() -> Vec<(String, Value)> {
+    use crate::table::graph::{
+        ADDED_NODE, BODY, CHANGES, EDGE, GLOBAL_CONFIG, INPUT, NODE, RECOVERY_PLAN, RETRY_CONFIG,
+    };
+    let kinds: Vec<_> = NodeType::ALL.into_iter().filter(|kind| !kind.is_of_files()).collect();
+    let shapes = [&ADDED_NODE, &BODY, &CHANGES, &EDGE, &GLOBAL_CONFIG, &INPUT, &NODE, &RECOVERY_PLAN, &RETRY_CONFIG];
+    let shape = |shape: &Shape| {
+        let (name, mut schema) = (definition_name(shape), object(shape, None));
+        if ["node", "added_node"].contains(&name.as_str()) {
+            schema["allOf"] = by_type("type", &kinds);
+        }
+        (name, schema)
+    };
+    let configs = kinds.iter().map(|kind| (config_name(*kind), object(config(*kind), None)));
+    shapes.into_iter().map(shape).chain(configs).collect()
 }
 
 #[cfg(test)]
@@ -228,8 +252,8 @@ mod tests {
 
     #[test]
     fn every_schema_is_one_and_refers_to_its_own_definitions() {
-        for name in names() {
-            let schema = named(name).unwrap();
+        for name in names().into_iter().chain(["payloads"]) {
+            let schema = named(name).unwrap_or_else(|| of_payloads(DecisionType::ALL));
             jsonschema::meta::validate(&schema).unwrap();
             jsonschema::validator_for(&schema).unwrap();
             let text = schema.to_string();

@@ -15,8 +15,9 @@ use crate::turn::state::Turn;
 use decisions::answer::Answer;
 use decisions::kind::{Decision, DecisionType};
 use decisions::schema;
+use decisions::world::Snapshot;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use types::action::ActionKind;
 
@@ -57,7 +58,7 @@ impl Turn<'_> {
         variables.add("errors", round.errors.join("\n"));
         variables.add("thoughts", round.thoughts.join("\n"));
         variables.add("decisions_json", escaped_decision_schemas());
-        for (name, text) in self.coordinator_texts().await? {
+        for (name, text) in self.coordinator_texts(&round.world).await? {
             variables.add(name, text);
         }
         let system = self.services.prompts.fill("coordinator", variables).map_err(prompt::failed)?;
@@ -89,7 +90,7 @@ impl Turn<'_> {
         let message = self.message_text();
         let conversation = prompt::conversation(&self.session);
         let mut context = json!(Phase1::new(&self.agent, self.services, &message, conversation));
-        let texts = self.coordinator_texts().await?;
+        let texts = self.coordinator_texts(&self.services.decisions.world(Some(&self.agent.config))).await?;
         if let Some(fields) = context.as_object_mut() {
             fields.insert("decisions_json".to_owned(), decision_schemas().into());
             fields.extend(texts.into_iter().map(|(name, text)| (name.to_owned(), text.into())));
@@ -111,7 +112,7 @@ impl Turn<'_> {
     }
 
     /// The variables that only the prompts of coordinators have.
-    async fn coordinator_texts(&self) -> Result<Vec<(&'static str, String)>, TurnError> {
+    async fn coordinator_texts(&self, world: &Snapshot) -> Result<Vec<(&'static str, String)>, TurnError> {
         let subagents = self.agent.config.subagents.iter();
         let subagents: Value = subagents
             .map(|one| json!({"type": one.kind, "description": one.description, "task_payload": one.input}))
@@ -122,7 +123,7 @@ impl Turn<'_> {
             ("task", task),
             ("workflows", self.workflows_text().await?),
         ];
-        texts.extend(self.node_texts().await);
+        texts.extend(self.node_texts(world).await);
         Ok(texts)
     }
 }
@@ -135,10 +136,7 @@ fn escaped_decision_schemas() -> minijinja::Value {
 
 /// The schemas of all payloads as JSON text.
 fn decision_schemas() -> &'static str {
-    static SCHEMAS: LazyLock<String> = LazyLock::new(|| {
-        let named = |kind: DecisionType| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?));
-        Value::Object(DecisionType::ALL.into_iter().filter_map(named).collect::<Map<_, _>>()).to_string()
-    });
+    static SCHEMAS: LazyLock<String> = LazyLock::new(|| schema::of_payloads(DecisionType::ALL).to_string());
     &SCHEMAS
 }
 

@@ -136,8 +136,7 @@ impl Turn<'_> {
 
     /// The types of nodes that this agent may use, each with its output, and the connectors with their tables, for a
     /// prompt.
-    pub(super) async fn node_texts(&self) -> [(&'static str, String); 2] {
-        let world = self.services.decisions.world(Some(&self.agent.config));
+    pub(super) async fn node_texts(&self, world: &Snapshot) -> [(&'static str, String); 2] {
         let policy = world.policy();
         let kinds: Vec<String> =
             policy.node_types.iter().map(|kind| format!("- {kind}: {}", configs::output(*kind))).collect();

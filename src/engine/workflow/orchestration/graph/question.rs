@@ -116,15 +116,13 @@ impl Question<'_> {
         plan.insert("workflow_id".into(), self.scope.workflow_id.into());
         plan.insert("name".into(), self.scope.graph.name.as_str().into());
         let failures = self.troubles.iter().map(Trouble::told).collect();
-        let schemas =
-            self.kinds.iter().filter_map(|kind| Some((kind.as_str().to_owned(), schema::named(kind.as_str())?)));
         let mut variables = Variables::default();
         variables.add("name", self.agent.config.name.as_str());
         variables.add("sop", self.agent.config.sop.as_str());
         variables.add("workflow_json", pretty(&plan.into()));
         variables.add("failures_json", shown(failures));
         variables.add("results_json", shown(outputs(self.sight).into()));
-        variables.add("decisions_json", Value::Object(schemas.collect()).to_string());
+        variables.add("decisions_json", schema::of_payloads(self.kinds.iter().copied()).to_string());
         variables.add("errors", self.errors.join("\n"));
         variables.add("left", self.left);
         variables.add("is_replan", !self.kinds.contains(&DecisionType::ErrorRecovery));
