@@ -276,7 +276,7 @@ mod tests {
                     at: now,
                     turn_id: String::new(),
                     kind: None,
-                    metadata: serde_json::Map::new(),
+                    metadata: Default::default(),
                 })
                 .collect(),
         );

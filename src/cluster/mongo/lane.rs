@@ -200,7 +200,7 @@ pub(super) fn read_session(document: &RawDocumentBuf) -> Result<Session> {
     let mut session: Session = read(document, &what)?;
     session.profile = unseal_fields(session.profile);
     for entry in Arc::make_mut(&mut session.history) {
-        entry.metadata = unseal_fields(std::mem::take(&mut entry.metadata));
+        entry.metadata = unseal_fields(std::mem::take(&mut entry.metadata).into_fields()).into();
     }
     for timer in &mut session.timers {
         if let Some(action) = &mut timer.action {

@@ -322,7 +322,7 @@ pub(super) fn entries(added: &[Entry]) -> Result<RawArrayBuf> {
 fn stored_entry(entry: &Entry) -> Result<RawDocumentBuf> {
     match sealed_fields(&entry.metadata) {
         Cow::Borrowed(_) => raw(entry),
-        Cow::Owned(metadata) => raw(&Entry { metadata, ..entry.clone() }),
+        Cow::Owned(metadata) => raw(&Entry { metadata: metadata.into(), ..entry.clone() }),
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
 
     fn entry(text: String) -> Entry {
         let (at, turn_id) = (Timestamp::from_millis(0), "m".to_owned());
-        Entry { role: Role::User, text, at, turn_id, kind: None, metadata: serde_json::Map::new() }
+        Entry { role: Role::User, text, at, turn_id, kind: None, metadata: Default::default() }
     }
 
     #[tokio::test]

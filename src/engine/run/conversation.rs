@@ -135,7 +135,7 @@ fn entries_of_run(run: &RunRecord) -> [Entry; 2] {
         at,
         turn_id: job_id(&run.run_id),
         kind: None,
-        metadata: Map::new(),
+        metadata: Default::default(),
     };
     [entry(Role::User, &run.query), entry(Role::Assistant, run.output.as_deref().unwrap_or_default())]
 }

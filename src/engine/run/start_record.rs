@@ -152,7 +152,7 @@ mod tests {
             at: Timestamp::from_millis(0),
             turn_id: "m-1".into(),
             kind: None,
-            metadata: Map::new(),
+            metadata: Default::default(),
         };
         assert_eq!(with_history(&[], "写代码"), "写代码");
         let history = [

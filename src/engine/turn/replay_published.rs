@@ -75,7 +75,7 @@ impl Turn<'_> {
             at: reply.at,
             turn_id: reply.turn_id,
             kind: Some(reply.kind.as_str().to_owned()),
-            metadata: reply.metadata,
+            metadata: reply.metadata.into(),
         });
     }
 }

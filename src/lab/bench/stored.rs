@@ -108,7 +108,7 @@ impl Stored {
             at: now,
             turn_id: TURN.to_owned(),
             kind: None,
-            metadata: serde_json::Map::new(),
+            metadata: Default::default(),
         };
         let history = match words {
             true => vec![

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::ops::Deref;
 
 /// The largest number of entries that a session keeps.
 pub const MAX_ENTRIES: usize = 100;
@@ -52,11 +53,54 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Further data, such as attachments.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
 }
 
-/// About the bytes of a value as JSON. Every commit measures the whole history, so nothing is written for it.
+/// The metadata of an entry. Its size is counted once: each commit adds up the sizes of the whole history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Map<String, Value>", into = "Map<String, Value>")]
+#[schemars(with = "Map<String, Value>")]
+pub struct Metadata {
+    fields: Map<String, Value>,
+    /// About the bytes of the fields as JSON.
+    bytes: usize,
+}
+
+impl Metadata {
+    /// Whether there are no fields.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Takes the fields out.
+    pub fn into_fields(self) -> Map<String, Value> {
+        self.fields
+    }
+}
+
+impl From<Map<String, Value>> for Metadata {
+    fn from(fields: Map<String, Value>) -> Self {
+        let bytes = fields.iter().map(|(key, value)| key.len() + json_bytes(value)).sum();
+        Self { fields, bytes }
+    }
+}
+
+impl From<Metadata> for Map<String, Value> {
+    fn from(metadata: Metadata) -> Self {
+        metadata.fields
+    }
+}
+
+impl Deref for Metadata {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.fields
+    }
+}
+
+/// About the bytes of a value as JSON, without writing it.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,
@@ -71,11 +115,7 @@ fn json_bytes(value: &Value) -> usize {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        self.text.len() + self.turn_id.len() + self.metadata_bytes()
-    }
-
-    fn metadata_bytes(&self) -> usize {
-        self.metadata.iter().map(|(key, value)| key.len() + json_bytes(value)).sum()
+        self.text.len() + self.turn_id.len() + self.metadata.bytes
     }
 
     /// The entry within the limits: a text above [`MAX_TEXT`] is cut, with a note; metadata above it is dropped.
@@ -83,8 +123,8 @@ impl Entry {
         if self.text.len() > MAX_TEXT {
             self.text = cut(&self.text, MAX_TEXT).into_owned();
         }
-        if self.metadata_bytes() > MAX_TEXT {
-            self.metadata.clear();
+        if self.metadata.bytes > MAX_TEXT {
+            self.metadata = Metadata::default();
         }
         self
     }
@@ -125,7 +165,7 @@ mod tests {
             at: Timestamp::from_millis(0),
             turn_id: String::new(),
             kind: None,
-            metadata: Map::new(),
+            metadata: Metadata::default(),
         }
     }
 

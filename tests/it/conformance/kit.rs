@@ -236,7 +236,7 @@ pub fn entry(role: Role, text: &str) -> Entry {
         at: Timestamp::from_millis(1_767_322_984_005),
         turn_id: "m-1".into(),
         kind: None,
-        metadata: Map::new(),
+        metadata: Default::default(),
     }
 }
 

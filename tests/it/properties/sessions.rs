@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, json};
 use types::session::Status::{self, Acknowledged, Cancelled, Processing, Ready, Transferred, Typing};
-use types::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Role};
+use types::session::history::{self, Entry, MAX_BYTES, MAX_ENTRIES, MAX_TEXT, Metadata, Role};
 use types::timestamp::Timestamp;
 
 /// The legal transitions of the contract, written independently of the code's table.
@@ -50,9 +50,9 @@ fn entry() -> impl Strategy<Value = Entry> {
             turn_id: "m-1".into(),
             kind: None,
             metadata: if metadata == 0 {
-                Map::new()
+                Metadata::default()
             } else {
-                Map::from_iter([("a".to_owned(), json!("y".repeat(metadata)))])
+                Map::from_iter([("a".to_owned(), json!("y".repeat(metadata)))]).into()
             },
         },
     )

@@ -81,7 +81,8 @@ impl Turn<'_> {
     ) {
         let (at, turn_id) = (self.services.clock.now(), self.id.id.clone());
         let kind = kind.map(|kind| kind.as_str().to_owned());
-        self.entries.push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
+        self.entries
+            .push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata: metadata.into() }.bounded());
     }
 
     /// Adds the user's messages of this turn to the history.

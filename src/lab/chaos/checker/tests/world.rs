@@ -123,7 +123,7 @@ impl World {
             at,
             turn_id,
             kind: None,
-            metadata: Map::new(),
+            metadata: Default::default(),
         });
     }
 
