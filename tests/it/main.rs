@@ -23,6 +23,7 @@ mod decisions;
 mod deletion;
 mod demo;
 mod dependencies;
+mod deployment;
 mod document_paths;
 mod dynamic;
 mod embedding;

@@ -44,6 +44,10 @@ pub(super) fn check(
 /// Fields of a request that the engine writes and `extra` must not change.
 const ENGINE_FIELDS: [&str; 7] = ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
 
+/// The password in example files. Everybody knows it.
+const PLACEHOLDER: &str = "change-me";
+const PLACEHOLDER_FOUND: &str = "has the password `change-me` of an example file";
+
 /// The longest attempt of a node.
 const MAX_NODE_TIME: Duration = Duration::from_secs(300);
 
@@ -82,13 +86,34 @@ impl SettingsChecker<'_> {
         }
         // A command that talks to a gateway needs no password for NATS. One that connects to NATS fails when it
         // connects.
-        let problems = NatsAccess::from_settings(&settings.nats, env).err().unwrap_or_default();
-        for problem in problems.into_iter().filter(|problem| !(client_only && problem.of_environment)) {
-            self.report(problem.key, problem.found, problem.remedy);
+        match NatsAccess::from_settings(&settings.nats, env) {
+            Ok(access) if access.login.clone().secret().as_deref() == Some(PLACEHOLDER) => {
+                self.report("nats", PLACEHOLDER_FOUND, "write the password or token that the server expects");
+            }
+            Ok(_) => {}
+            Err(problems) => {
+                for problem in problems.into_iter().filter(|problem| !(client_only && problem.of_environment)) {
+                    self.report(problem.key, problem.found, problem.remedy);
+                }
+            }
         }
+        self.inbox(settings.nats.inbox_prefix.as_deref());
         let uri = &settings.mongodb.uri;
+        if uri.contains(&format!(":{PLACEHOLDER}@")) {
+            self.report("mongodb.uri", PLACEHOLDER_FOUND, "write the user's password");
+        }
         if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
             self.report("mongodb.uri", "is not an address of MongoDB", "write it as mongodb://127.0.0.1:27017");
+        }
+    }
+
+    fn inbox(&mut self, prefix: Option<&str>) {
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if let Some(prefix) = prefix
+            && !prefix.split('.').all(|token| !token.is_empty() && token.chars().all(legal))
+        {
+            let remedy = "allowed are letters, digits, `_` and `-`, with dots between, such as `_INBOX_worker`";
+            self.report("nats.inbox_prefix", format!("found `{prefix}`"), remedy);
         }
     }
 

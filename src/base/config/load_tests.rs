@@ -158,6 +158,31 @@ fn a_public_gateway_needs_tokens() {
 }
 
 #[test]
+fn passwords_of_example_files_are_refused() {
+    for (name, url, key) in [
+        ("NATS_URL", "nats://worker:change-me@nats:4222", "`nats`"),
+        ("NATS_URL", "nats://change-me@nats:4222", "`nats`"),
+        ("MONGODB_URI", "mongodb://worker:change-me@mongodb/?replicaSet=rs0", "`mongodb.uri`"),
+    ] {
+        let error = refusal("", &[(name, url)], &[]);
+        assert!(error.contains(key) && error.contains("`change-me` of an example file"), "{error}");
+    }
+    let user = "[nats]\nuser = \"worker\"\npassword_env = \"NATS_PASSWORD\"";
+    assert!(refusal(user, &[("NATS_PASSWORD", "change-me")], &[]).contains("`change-me` of an example file"));
+    assert!(load(user, &[("NATS_PASSWORD", "another")], &[]).is_ok());
+}
+
+#[test]
+fn an_inbox_prefix_has_no_wildcards() {
+    let file = |prefix: &str| format!("[nats]\ninbox_prefix = \"{prefix}\"");
+    for bad in ["", "_INBOX.>", "a.*", ".a", "a b"] {
+        assert!(refusal(&file(bad), &[], &[]).contains("`nats.inbox_prefix`"), "{bad}");
+    }
+    assert!(load(&file("_INBOX_worker"), &[], &[]).is_ok());
+    assert!(load(&file("INBOX.worker"), &[], &[]).is_ok());
+}
+
+#[test]
 fn an_empty_address_is_none() {
     assert!(load("[gateway]\ngrpc_listen = \"127.0.0.1:8081\"", &[], &[]).is_ok());
     for (key, table) in [("grpc_listen", "gateway"), ("listen", "metrics")] {

@@ -126,6 +126,9 @@ pub struct Nats {
     pub cert: Option<PathBuf>,
     /// Path of the client certificate's private key.
     pub key: Option<PathBuf>,
+    /// First tokens of the subjects on which the process receives responses; `_INBOX` unless given. With a prefix for each
+    /// user, a server can keep users from reading each other's responses.
+    pub inbox_prefix: Option<String>,
 }
 
 impl Default for Nats {
@@ -140,6 +143,7 @@ impl Default for Nats {
             ca: None,
             cert: None,
             key: None,
+            inbox_prefix: None,
             replicas: 1,
         }
     }

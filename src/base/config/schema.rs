@@ -77,6 +77,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("nats.ca", Kind::Path),
     key("nats.cert", Kind::Path),
     key("nats.key", Kind::Path),
+    key("nats.inbox_prefix", Kind::Text),
     key("nats.replicas", Kind::Whole(1, 5)),
     secret("mongodb.uri", Kind::Text),
     key("mongodb.database", Kind::Text),

@@ -30,6 +30,10 @@ pub async fn connect(settings: &Settings) -> Result<Client> {
         .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(reconnect_delay)
         .require_tls(access.tls);
+    let options = match &settings.nats.inbox_prefix {
+        Some(prefix) => options.custom_inbox_prefix(prefix),
+        None => options,
+    };
     let options = Box::pin(certified(options, &settings.nats)).await?;
     let options = Box::pin(logged_in(options, &access.login)).await?;
     let parsed = access.servers.iter().map(|server| server.parse::<ServerAddr>()).collect::<std::io::Result<Vec<_>>>();

@@ -2,7 +2,6 @@
 //! certificates.
 
 mod certificates;
-mod permissions;
 
 use crate::commands::Folder;
 use crate::support::engine::{DEADLINE, quick};

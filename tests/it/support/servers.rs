@@ -90,6 +90,7 @@ pub struct Server {
     port: u16,
     scheme: &'static str,
     suffix: &'static str,
+    envs: Vec<(String, String)>,
     child: std::sync::Mutex<Option<std::process::Child>>,
     dir: TempDir,
 }
@@ -139,6 +140,20 @@ impl Server {
         let (config, port_text) = (configured(&dir, text).display().to_string(), port.to_string());
         let args = ["-c", &config, "-a", "127.0.0.1", "-p", &port_text].map(str::to_owned).to_vec();
         Self::start(binary("NATS_SERVER_BIN", "nats-server"), args, port, ("nats", ""), dir)
+    }
+
+    /// A server with this configuration file and environment, on ports of its own, that logs to this file.
+    pub fn nats_from(config: &Path, log: &Path, envs: Vec<(String, String)>) -> Self {
+        let (dir, port, monitor) = (tempfile::tempdir().unwrap(), free_port(), free_port().to_string());
+        let [config, log, store] = [config, log, dir.path()].map(|path| path.display().to_string());
+        let port_text = port.to_string();
+        let args = ["-c", &config, "-a", "127.0.0.1", "-p", &port_text, "-m", &monitor, "-sd", &store, "-l", &log];
+        let args = args.map(str::to_owned).to_vec();
+        let program = binary("NATS_SERVER_BIN", "nats-server");
+        let child = std::sync::Mutex::new(None);
+        let server = Self { program, args, port, scheme: "nats", suffix: "", envs, child, dir };
+        server.restart();
+        server
     }
 
     /// Replaces the text in the configuration file of a server from [`Server::nats_with`]. Takes effect with the next
@@ -199,7 +214,8 @@ impl Server {
 
     fn start(program: PathBuf, args: Vec<String>, port: u16, form: (&'static str, &'static str), dir: TempDir) -> Self {
         let (scheme, suffix) = form;
-        let server = Self { program, args, port, scheme, suffix, child: std::sync::Mutex::new(None), dir };
+        let child = std::sync::Mutex::new(None);
+        let server = Self { program, args, port, scheme, suffix, envs: Vec::new(), child, dir };
         server.restart();
         server
     }
@@ -221,6 +237,7 @@ impl Server {
             .arg(&self.program)
             .args(&self.args)
             .env("PARENT", std::process::id().to_string())
+            .envs(self.envs.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
