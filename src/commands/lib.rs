@@ -18,6 +18,7 @@
 //!
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
+//! - [`paging`]: the bounds and the cursors of listings.
 //! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
@@ -38,6 +39,7 @@ pub mod knowledge;
 pub mod messages;
 pub mod models;
 pub mod operator;
+pub mod paging;
 pub mod run_answers;
 pub mod run_details;
 pub mod run_inputs;

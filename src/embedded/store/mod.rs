@@ -58,12 +58,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
+    SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, lane, session_cache};
 use types::audit::{AuditEntry, AuditQuery};
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -147,6 +148,10 @@ impl Store for EmbeddedStore {
 
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
         Ok(self.file.read(|read| queries::steps(read, session_id, turn_id))?)
+    }
+
+    async fn steps_page(&self, session_id: &str, turn_id: &str, bounds: Bounds<String>) -> Result<Page<StepRecord>> {
+        Ok(self.file.read(|read| queries::steps_page(read, session_id, turn_id, &bounds))?)
     }
 
     async fn commit(&self, request: Commit) -> Result<Committed> {
@@ -293,7 +298,7 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| runs::one(read, run_id))?)
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+    async fn runs_page(&self, query: RunQuery) -> Result<Page<RunRecord>> {
         Ok(self.file.read(|read| runs::list(read, &query))?)
     }
 
@@ -318,12 +323,12 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
     }
 
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
         Ok(self.file.read(|read| queries::sessions(read, &query))?)
     }
 
-    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
-        Ok(self.file.read(|read| queries::turns(read, session_id, limit))?)
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turns(read, session_id, &bounds))?)
     }
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
@@ -338,6 +343,10 @@ impl Store for EmbeddedStore {
         let (now, at) = (self.file.clock().now(), self.file.clock().moment());
         let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
         Ok(DueTimers { now, at, timers })
+    }
+
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> Result<Page<DueTimer>> {
+        Ok(self.file.read(|read| queries::timers_page(read, &bounds))?)
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
