@@ -20,6 +20,8 @@ pub mod mask;
 mod model;
 pub mod nats;
 pub mod nearest;
+pub mod rights;
+mod rotated_tokens;
 pub mod schema;
 pub mod secrets;
 pub mod show;

@@ -11,7 +11,7 @@
 //! - `erasure`: deletion. [`queries`] has the reads.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
-//! - `first_failure`, `fault` and `open_error`: errors of the file.
+//! - [`rights`]: who may read the file. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
 mod catalog;
@@ -27,6 +27,7 @@ mod open_error;
 mod pending_rows;
 mod publisher;
 mod queries;
+mod rights;
 mod runs;
 mod session_plans;
 mod sessions;

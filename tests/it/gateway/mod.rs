@@ -3,6 +3,7 @@
 
 mod models;
 mod operators;
+mod pages;
 
 use crate::scenarios::{answer, engine, sales, sales_with};
 use crate::support::backend::{embedded, embedded_with};
