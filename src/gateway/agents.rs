@@ -12,6 +12,7 @@ use base::clock;
 use commands::agents::{AgentSummary, applied};
 use commands::error::CommandError;
 use commands::paging::{Listing, fit, part_of};
+use commands::quotas::check_agent;
 use commands::workers_overview::WorkersOverview;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::document::Finding;
@@ -95,6 +96,7 @@ pub(super) async fn apply(
     let store = state.store.as_ref();
     let known = WorkersOverview::from_store(store).await?.check_against(store, &state.known).await?;
     let (agent, warnings) = known.check(agent)?;
+    check_agent(store, &state.settings.quotas, &agent).await?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
     Ok(Json(Applied { agent_id, hash, changed, warnings }))

@@ -186,6 +186,10 @@ pub(super) const WORKFLOW_ID: Codes = codes! {
 pub(super) const KNOWLEDGE_TEXT: Codes = codes! {
     BAD_REQUEST "invalid_source" "text: it has no text" "send Markdown or plain text";
 };
+pub(super) const QUOTA: Codes = codes! {
+    CONFLICT "quota_exceeded" "agent `sales` has 1000 knowledge sources, and `quotas.knowledge_sources` is 1000"
+        "remove sources (`turnwheel knowledge remove`), or raise the setting where the gateway runs";
+};
 pub(super) const DECISION: Codes = codes! {
     BAD_REQUEST "invalid_decision" "decision_type: there is no type `reply`"
         "the types are in /api/v1/decisions/schema; a payload is an object";

@@ -113,7 +113,7 @@ pub(super) async fn store(
     Filter(effect): Filter<Effect>,
     Body(new): Body<NewText>,
 ) -> Result<Json<StoredSource>, Reject> {
-    let stored = put(state.store.as_ref(), &agent_id, &source, &new).await?;
+    let stored = put(state.store.as_ref(), &state.settings.quotas, &agent_id, &source, &new).await?;
     effect.take(&state, &agent_id).await?;
     Ok(Json(stored))
 }

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use base::clock;
 use commands::paging::{Listing, MAX_LIMIT, fit, part_of, wide_bounds};
+use commands::quotas::check_workflow;
 use commands::workflows::{Registered, WorkflowSummary, load, plans, register, summaries};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use definitions::workflow::structure;
@@ -109,5 +110,6 @@ pub(super) async fn put(
         let message = format!("id: the document has `{}`, the path `{workflow_id}`", workflow.id());
         return Err(Reject::invalid("other_workflow", message, "use the same id in both"));
     }
+    check_workflow(state.store.as_ref(), &state.settings.quotas, &workflow).await?;
     Ok(Json(register(state.store.as_ref(), state.flows.ids(), state.known.as_ref(), workflow).await?))
 }

@@ -161,6 +161,10 @@ impl Store for MongoStore {
         self.agents.put(&agent).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> Result<u64> {
+        self.agents.version_count(id).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
         self.agents.put_version(agent).await
     }
@@ -179,6 +183,10 @@ impl Store for MongoStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
         self.workflows.put(&workflow).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> Result<u64> {
+        self.workflows.version_count(id).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {

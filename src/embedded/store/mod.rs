@@ -238,6 +238,10 @@ impl Store for EmbeddedStore {
         Ok(self.catalog.agents.put(&self.file, agent).await?)
     }
 
+    async fn agent_version_count(&self, id: &str) -> Result<u64> {
+        Ok(self.catalog.agents.version_count(&self.file, id)?)
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
         Ok(self.catalog.agents.put_version(&self.file, agent).await?)
     }
@@ -256,6 +260,10 @@ impl Store for EmbeddedStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
         Ok(self.catalog.workflows.put(&self.file, workflow).await?)
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> Result<u64> {
+        Ok(self.catalog.workflows.version_count(&self.file, id)?)
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {

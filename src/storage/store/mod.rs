@@ -180,6 +180,9 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// another document.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
+    /// Returns the number of stored versions of an agent.
+    async fn agent_version_count(&self, agent_id: &str) -> Result<u64>;
+
     /// Stores a version for [`Store::agent_version`] without making it the current one. For agents that are compiled
     /// into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
@@ -217,6 +220,9 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// process returns it. Returns false when this version already was the current one. Refuses a version that is stored
     /// with another document.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
+
+    /// Returns the number of stored versions of a workflow.
+    async fn workflow_version_count(&self, workflow_id: &str) -> Result<u64>;
 
     /// Stores a version for [`Store::workflow_version`] without making it the current one. For workflows that are
     /// compiled into the program. Durable on return. Refuses a version that is stored with another document.

@@ -265,6 +265,10 @@ impl Store for FaultyStore {
         self.wire.plainly(self.inner.knowledge(agent_id)).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.agent_version_count(id)).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {
         self.wire.counted("put_agent_version", "", self.inner.put_agent_version(agent)).await
     }
@@ -279,6 +283,10 @@ impl Store for FaultyStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> store::Result<bool> {
         self.wire.plainly(self.inner.put_workflow(workflow)).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.workflow_version_count(id)).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> store::Result<()> {

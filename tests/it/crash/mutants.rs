@@ -284,6 +284,10 @@ impl Store for MutantStore {
         self.inner.knowledge(agent_id).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> store::Result<u64> {
+        self.inner.agent_version_count(id).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {
         self.inner.put_agent_version(agent).await
     }
@@ -298,6 +302,10 @@ impl Store for MutantStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> store::Result<bool> {
         self.inner.put_workflow(workflow).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> store::Result<u64> {
+        self.inner.workflow_version_count(id).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> store::Result<()> {
