@@ -30,7 +30,7 @@ pub async fn list(store: &dyn Store, after: Option<String>, limit: usize) -> Res
         return Err(CommandError::invalid("invalid_query", message, "write a time like 2026-01-02T00:00:00Z"));
     }
     if after.is_none() {
-        // The last entries: if they are too large, the earliest of them are left out.
+        // The last entries. If they are too large for a page, the earliest of them are skipped.
         let mut items = store.audit(AuditQuery { after, limit }).await?;
         items.reverse();
         let mut entries = fit(Page { items, has_more: false }, |entry| entry.id.clone()).items;

@@ -23,7 +23,7 @@ use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// The number of letters that are loaded together. Each may have 1 MiB.
-const READ_AHEAD: usize = 16;
+pub(crate) const READ_AHEAD: usize = 16;
 
 /// The text between the job id and the number of the letter.
 const REPLAY_MARK: &str = "-replay-";

@@ -55,7 +55,7 @@ impl Entry {
     }
 }
 
-/// The place of an entry: its number in the three lists, and what it is.
+/// The place of an entry: its number in the three lists, and its key.
 pub type ModelPlace = (u64, String);
 
 /// Returns a page of the three lists, one after the other. `models` are the models that agents may name.

@@ -1,4 +1,4 @@
-//! Limits on what one agent or workflow may store. What is stored at the same moment is not counted.
+//! Limits on the versions and the knowledge of one agent or workflow. Calls at the same moment do not count each other.
 
 use crate::error::{CommandError, ErrorKind};
 use base::config::Quotas;

@@ -67,7 +67,7 @@ pub(super) struct DecisionFilter {
     /// The highest number of turns, the newest first.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on with earlier turns.
+    /// The `next` of the previous page: this page has earlier turns.
     after: Option<String>,
     /// True to judge each decision again, by the rules, settings and agent file of now.
     #[serde(default)]

@@ -30,7 +30,7 @@ pub(super) const PATH: Codes = codes! {
     BAD_REQUEST "invalid_path" "Invalid URL: Invalid UTF-8 in `session_id`" "ids in paths are percent-encoded UTF-8";
 };
 pub(super) const QUERY: Codes = codes! {
-    BAD_REQUEST "invalid_query" "limit: 0 is not between 1 and 1000" "the default is 50";
+    BAD_REQUEST "invalid_query" "limit: 0 is not between 1 and 1000" "without `limit` the listing has its default length";
 };
 pub(super) const BODY: Codes = codes! {
     BAD_REQUEST "invalid_json" "the body is a list" "send one JSON object; /openapi.json has its fields";

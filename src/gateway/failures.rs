@@ -1,5 +1,5 @@
 //! Failed attempts to name a token, by client address. Each refusal of an address that keeps failing takes longer, so that
-//! nobody tries out many tokens. A valid token never waits: many clients may share the address of a proxy.
+//! no one tries out many tokens. A valid token never waits: many clients may share the address of a proxy.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

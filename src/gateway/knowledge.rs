@@ -37,7 +37,7 @@ pub(super) struct AgentFilter {
     /// The highest number of entries.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = MAX_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 

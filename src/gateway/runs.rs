@@ -41,7 +41,7 @@ pub(super) struct RunFilter {
     /// The highest number of runs.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 

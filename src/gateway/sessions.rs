@@ -50,7 +50,7 @@ pub(super) struct SessionFilter {
     /// The highest number of sessions.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct PageParams {
     /// The highest number of entries.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct WidePageParams {
     /// The highest number of entries.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = MAX_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 

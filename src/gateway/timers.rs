@@ -31,7 +31,7 @@ pub(super) struct TimerFilter {
     /// The highest number of timers.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 

@@ -15,6 +15,7 @@ use definitions::workflow::structure;
 use engine::run;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Reverse;
 use types::ids;
 
 /// The registered workflows, and the built-in ones.
@@ -35,7 +36,7 @@ pub(super) struct WorkflowFilter {
     /// The highest number of entries.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = MAX_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the page before, to go on behind it.
+    /// The `next` of the previous page: this page has the entries behind it.
     after: Option<String>,
 }
 
@@ -54,7 +55,8 @@ pub(super) async fn list(
         Some(session_id) => {
             let bounds = wide_bounds(after, limit)?;
             let used = |plan: &WorkflowSummary| (plan.used_at.unwrap_or_default(), plan.workflow_id.clone());
-            let plans = plans(state.store.as_ref(), &session_id).await?;
+            let mut plans = plans(state.store.as_ref(), &session_id).await?;
+            plans.sort_by_key(|plan| Reverse(used(plan)));
             fit(part_of(plans, &bounds, |plan, after| used(plan) < *after), used)
         }
         None => {

@@ -5,8 +5,7 @@ use crate::timestamp::Timestamp;
 /// The bytes of a page. An entry that is larger is a page of its own.
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// The part of a listing that a caller asks for. `P` is the place of an entry in the listing: what the listing is sorted
-/// by.
+/// The part of a listing that a caller asks for. `P` is the place of an entry: the values by which the listing is sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds<P> {
     /// Only entries behind this place.
@@ -29,7 +28,7 @@ impl<P> Bounds<P> {
 pub struct Page<T> {
     /// The entries.
     pub items: Vec<T>,
-    /// True if the listing goes on behind the last entry.
+    /// True if there are entries behind the last one.
     pub has_more: bool,
 }
 

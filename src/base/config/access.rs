@@ -119,7 +119,7 @@ pub(super) fn problems(entries: &[NamedToken], env: Option<&Environment>) -> Vec
     found
 }
 
-/// What is wrong with a token.
+/// A fault of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weakness {
     /// Everybody knows it from example files.

@@ -1,4 +1,4 @@
-//! The rights of what the program stores on this machine.
+//! The rights of the program's own files and folders on this machine.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub fn open_to_others(path: &Path) -> Option<u32> {
     (mode & 0o077 != 0).then_some(mode)
 }
 
-/// What is wrong with such a file, with the remedy.
+/// The warning about such a file, with the remedy.
 pub fn finding(path: &Path, mode: u32) -> String {
     let path = path.display();
     format!("other users of this machine may read the conversations in {path} (mode {mode:o}); run `chmod 600 {path}`")

@@ -102,7 +102,7 @@ impl Db {
     }
 }
 
-/// The filter for what comes behind a place in a listing that is sorted by the time `field` and the id, both descending.
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both descending.
 pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
     let earlier = [doc! {field: {"$lt": date(at)}}, doc! {field: date(at), "_id": {"$lt": id}}];
     // The first condition bounds the scan of the index.

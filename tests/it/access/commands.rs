@@ -1,4 +1,4 @@
-//! Every command with a token of every role. The commands are those that `--help` lists: a new one without a rule fails.
+//! Every command with a token of every role. `--help` lists the commands: a new one without a rule fails.
 
 use super::Guarded;
 use crate::commands::{Ended, Folder};
@@ -87,7 +87,7 @@ const OTHERS: [(&str, &str); 3] = [
     ("doctor", "on a cluster it asks the servers themselves"),
 ];
 
-/// Commands that go on until somebody answers: only their refusal is tested.
+/// Commands that wait for an answer: only their refusal is tested.
 const WAITING: [&str; 2] = ["chat", "workflows run"];
 
 /// All commands of the program without subcommands, as `--help` lists them.
@@ -118,7 +118,10 @@ async fn folder(guarded: &Guarded) -> Folder {
     folder.write("turnwheel.toml", "");
     folder.write("agent.json", &sales().to_string().replace("{api}", "http://127.0.0.1:9"));
     let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);
-    folder.write("workflow.json", &json!({"type": "pipeline", "id": "w1", "stages": stages}).to_string());
+    folder.write(
+        "workflow.json",
+        &json!({"type": "pipeline", "id": "w1", "description": "x", "stages": stages}).to_string(),
+    );
     folder.write("kb.md", "# returns\n\nwithin 30 days\n");
     folder.write("data/dev.json", &json!({"gateway": guarded.gateway.base, "pid": 1}).to_string());
     folder
@@ -144,7 +147,7 @@ async fn each_command_ends_with_the_missing_role_for_those_who_may_not_call_it()
     }
     let cases = RULES.iter().flat_map(|rule| Role::ALL.map(|role| (rule, role)));
     let cases = cases.filter(|((command, _, allowed), role)| !(allowed.contains(role) && WAITING.contains(command)));
-    // Deletions last, since the other commands need what they delete.
+    // Deletions last, since the other commands need the deleted agent.
     let (last, first): (Vec<_>, Vec<_>) = cases.partition(|((command, ..), _)| command.ends_with("delete"));
     let mut wrong = String::new();
     for cases in [first, last] {

@@ -43,12 +43,13 @@ const LISTINGS: [(&str, &str, &[&str]); 12] = [
 /// Entries that exist before the pages are read.
 const FIRST: u64 = 7;
 
-/// Adds an entry to every listing, but to the turns of `s1` only if asked: a session that changes moves to the front.
-async fn add(backend: &Backend, number: u64, to_session: bool) {
+/// Adds an entry to every listing. Adds to the turns and plans of `s1` only for their own listings, if `path` is given: a
+/// session that changes moves to the front, and it keeps only its last plans.
+async fn add(backend: &Backend, number: u64, path: Option<&str>) {
     let store = &backend.store;
     let timers = TimerChange::Replace(vec![timer("t-b", LONG), timer("t-a", LONG)]);
     run_turn(store, &format!("会话-{number}"), 1_000 + number, |change| change.timers = timers).await;
-    if to_session {
+    if path.is_none_or(|path| path.ends_with("/turns")) {
         run_turn(store, "s1", number, |change| {
             if number == 1 {
                 change.steps = (0..FIRST).map(|at| step(&format!("{at}/流程/act"), json!(at))).collect();
@@ -70,7 +71,9 @@ async fn add(backend: &Backend, number: u64, to_session: bool) {
     backend.queue.publish_dead_letter(letter).await.unwrap();
     store.put_agent(agent(&format!("a{number}"), "h1", json!({"name": "小智"}))).await.unwrap();
     store.put_workflow(workflow(&format!("w{number}"), "x")).await.unwrap();
-    store.put_session_plan(plan(&format!("p{number}"), "s1", "一"), "planner").await.unwrap();
+    if path.is_none_or(|path| path.contains("owner_session")) {
+        store.put_session_plan(plan(&format!("p{number}"), "s1", "一"), "planner").await.unwrap();
+    }
     let source = Source::new(&format!("a{number}"), "kb/a.md", "退货", Origin::Added, clock::now()).unwrap();
     store.put_knowledge(source).await.unwrap();
     let process = Process {
@@ -104,7 +107,7 @@ async fn each_entry_is_in_one_page_also_while_entries_are_added(backend: Backend
     let gateway = Gateway::start(&backend.queue, &backend.store, &backend.settings).await;
     let mut numbers = 1..;
     for number in numbers.by_ref().take(FIRST as usize) {
-        add(&backend, number, true).await;
+        add(&backend, number, None).await;
     }
     for (path, field, names) in LISTINGS {
         let (all, _) = gateway.page(path, 1_000, None).await;
@@ -117,7 +120,7 @@ async fn each_entry_is_in_one_page_also_while_entries_are_added(backend: Backend
             let found = keys(&page, field, names);
             assert!(found.len() <= 3, "{path}: {page}");
             seen.extend(found);
-            add(&backend, numbers.next().unwrap(), path.ends_with("/turns")).await;
+            add(&backend, numbers.next().unwrap(), Some(path)).await;
             after = page["next"].as_str().map(str::to_owned);
             if after.is_none() {
                 break;
