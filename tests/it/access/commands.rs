@@ -117,7 +117,7 @@ async fn folder(guarded: &Guarded) -> Folder {
     let folder = Folder::with(Settings { backend: Backend::Embedded, ..Settings::default() });
     folder.write("turnwheel.toml", "");
     folder.write("agent.json", &sales().to_string().replace("{api}", "http://127.0.0.1:9"));
-    let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);
+    let stages = json!([{"id": "a", "runnable": "smart_router", "input": "{query}"}]);
     folder.write(
         "workflow.json",
         &json!({"type": "pipeline", "id": "w1", "description": "x", "stages": stages}).to_string(),

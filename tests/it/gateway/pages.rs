@@ -26,6 +26,8 @@ on_both_backends!(
 
 /// The listings: path, field of the entries, fields that name an entry.
 const LISTINGS: [(&str, &str, &[&str]); 12] = [
+    // First, because announcements expire.
+    ("/api/v1/processes", "processes", &["process_id"]),
     ("/api/v1/sessions", "sessions", &["session_id"]),
     ("/api/v1/sessions/s1/turns", "turns", &["turn_id"]),
     ("/api/v1/sessions/s1/turns/m-1", "steps", &["key"]),
@@ -37,7 +39,6 @@ const LISTINGS: [(&str, &str, &[&str]); 12] = [
     ("/api/v1/workflows", "workflows", &["workflow_id"]),
     ("/api/v1/workflows?owner_session=s1", "workflows", &["workflow_id"]),
     ("/api/v1/knowledge", "sources", &["agent_id", "source"]),
-    ("/api/v1/processes", "processes", &["process_id"]),
 ];
 
 /// Entries that exist before the pages are read.

@@ -25,7 +25,7 @@ async fn versions_and_knowledge_are_limited_and_what_is_stored_already_is_not_re
     assert_eq!(shown["config"]["name"], "一", "a refused version changes nothing");
 
     let workflow = |description: &str| {
-        let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);
+        let stages = json!([{"id": "a", "runnable": "smart_router", "input": "{query}"}]);
         json!({"type": "pipeline", "id": "w", "description": description, "stages": stages})
     };
     for description in ["a", "b", "a"] {
