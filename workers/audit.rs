@@ -2,11 +2,13 @@
 
 use crate::client::GatewayClient;
 use crate::connection;
+use crate::failure::Failure;
 use crate::list_args::ListArgs;
 use crate::table::table;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
+use commands::paging::MAX_LIMIT;
 use types::audit::AuditEntry;
 
 pub const EXAMPLES: &str = "\
@@ -36,6 +38,12 @@ impl Audit {
 }
 
 async fn view(client: &GatewayClient, which: &Audit) -> anyhow::Result<String> {
+    if which.after.is_none() && which.listing.limit() > MAX_LIMIT {
+        let hint = "give `--after`, for example a time, to read on from there";
+        return Err(
+            Failure::new(format!("without `--after`, at most the last {MAX_LIMIT} actions are listed"), hint).into()
+        );
+    }
     let entries = client.audit(which.after.as_deref(), which.listing.limit()).await?;
     which.listing.text("entries", entries, rows)
 }

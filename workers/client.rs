@@ -2,6 +2,8 @@
 
 mod deletion;
 mod events;
+mod knowledge;
+mod pages;
 
 pub use events::{Events, Followed};
 
@@ -11,7 +13,6 @@ use commands::agents::AgentSummary;
 use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter};
 use commands::doctor::Finding;
 use commands::enqueue::Accepted;
-use commands::knowledge::{NewText, RemovedSource, StoredSource};
 use commands::messages::NewMessage;
 use commands::models::ModelList;
 use commands::operator::OperatorCommand;
@@ -24,11 +25,7 @@ use commands::timers::PendingTimer;
 use commands::workers_overview::WorkersOverview;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::{AgentRecord, StoredAgent};
-use definitions::knowledge::files::NamedText;
-use definitions::knowledge::source::{Origin, SourceEntry};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
-use engine::knowledge::Hit;
-use engine::knowledge::sync::Changes;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -106,10 +103,10 @@ impl GatewayClient {
     }
 
     pub async fn sessions(&self, query: &SessionQuery) -> anyhow::Result<Vec<SessionSummary>> {
-        let mut filters = vec![("limit", query.limit.to_string())];
-        filters.extend(query.status.map(|status| ("status", status.to_string())));
-        filters.extend(query.agent_id.clone().map(|agent_id| ("agent_id", agent_id)));
-        self.listing(self.api(Method::GET, &["sessions"]).query(&filters), "sessions").await
+        let status = query.status.map(|status| ("status", status.to_string()));
+        let agent = query.agent_id.clone().map(|agent_id| ("agent_id", agent_id));
+        let filters: Vec<_> = status.into_iter().chain(agent).collect();
+        self.entries(self.api(Method::GET, &["sessions"]).query(&filters), "sessions", query.limit).await
     }
 
     /// The session, and whether its lane has jobs.
@@ -119,14 +116,22 @@ impl GatewayClient {
 
     /// The last turns with their steps, oldest first.
     pub async fn turns(&self, session_id: &str, limit: usize) -> anyhow::Result<Vec<TurnDetails>> {
-        let asked = self.api(Method::GET, &["sessions", session_id, "turns"]).query(&[("limit", limit)]);
-        let mut turns: Vec<TurnRecord> = self.listing(asked, "turns").await?;
+        let asked = self.api(Method::GET, &["sessions", session_id, "turns"]);
+        let mut turns: Vec<TurnRecord> = self.entries(asked, "turns", limit).await?;
         turns.reverse();
-        let details = stream::iter(turns).map(async |turn| {
-            let path = ["sessions", session_id, "turns", &turn.turn_id];
-            self.call(self.api(Method::GET, &path)).await
-        });
+        let details = stream::iter(turns).map(async |turn| self.turn(session_id, &turn.turn_id).await);
         details.buffered(CONCURRENT_REQUESTS).try_collect().await
+    }
+
+    /// A turn with all of its steps.
+    async fn turn(&self, session_id: &str, turn_id: &str) -> anyhow::Result<TurnDetails> {
+        let asked = self.api(Method::GET, &["sessions", session_id, "turns", turn_id]);
+        let Some(first) = asked.try_clone() else { return self.call(asked).await };
+        let mut turn: TurnDetails = self.call(first).await?;
+        if let Some(next) = turn.next.take() {
+            turn.steps.extend(self.entries_from(asked, "steps", usize::MAX, Some(next)).await?);
+        }
+        Ok(turn)
     }
 
     /// The decisions of a session's last turns; with `replay` judged again.
@@ -137,8 +142,21 @@ impl GatewayClient {
         replay: bool,
     ) -> anyhow::Result<Vec<SessionDecision>> {
         let asked = self.api(Method::GET, &["sessions", session_id, "decisions"]);
-        let asked = asked.query(&[("limit", turns.to_string()), ("replay", replay.to_string())]);
-        self.listing(asked, "decisions").await
+        let asked = asked.query(&[("replay", replay)]);
+        let (mut left, mut next, mut decisions) = (turns, None, Vec::new());
+        loop {
+            let mut page = self.page(&asked, left, next).await?;
+            // A page has its decisions in their order, and the next one earlier ones.
+            let mut earlier: Vec<SessionDecision> = serde_json::from_value(page["decisions"].take())?;
+            earlier.append(&mut decisions);
+            decisions = earlier;
+            let covered = page["turns"].as_u64().and_then(|turns| usize::try_from(turns).ok());
+            left = left.saturating_sub(covered.unwrap_or(left));
+            next = page["next"].as_str().map(str::to_owned);
+            if left == 0 || next.is_none() {
+                return Ok(decisions);
+            }
+        }
     }
 
     /// True if the store has a turn of this id.
@@ -159,19 +177,16 @@ impl GatewayClient {
     }
 
     pub async fn timers(&self, session_id: Option<&str>, limit: usize) -> anyhow::Result<Vec<PendingTimer>> {
-        let mut filters = vec![("limit", limit.to_string())];
-        filters.extend(session_id.map(|session_id| ("session_id", session_id.to_owned())));
-        self.listing(self.api(Method::GET, &["timers"]).query(&filters), "timers").await
+        let filter: Vec<_> = session_id.map(|session_id| ("session_id", session_id)).into_iter().collect();
+        self.entries(self.api(Method::GET, &["timers"]).query(&filter), "timers", limit).await
     }
 
     pub async fn audit(&self, after: Option<&str>, limit: usize) -> anyhow::Result<Vec<AuditEntry>> {
-        let mut filters = vec![("limit", limit.to_string())];
-        filters.extend(after.map(|after| ("after", after.to_owned())));
-        self.listing(self.api(Method::GET, &["audit"]).query(&filters), "entries").await
+        self.entries_from(self.api(Method::GET, &["audit"]), "entries", limit, after.map(str::to_owned)).await
     }
 
     pub async fn letters(&self, limit: usize) -> anyhow::Result<Vec<DeadLetterSummary>> {
-        self.listing(self.api(Method::GET, &["dead"]).query(&[("limit", limit)]), "letters").await
+        self.entries(self.api(Method::GET, &["dead"]), "letters", limit).await
     }
 
     pub async fn letter(&self, which: &str) -> anyhow::Result<DeadLetterDetails> {
@@ -193,18 +208,29 @@ impl GatewayClient {
 
     /// The running processes; empty if the gateway is of an earlier version.
     async fn processes(&self) -> anyhow::Result<Vec<Process>> {
-        match self.listing(self.api(Method::GET, &["processes"]), "processes").await {
+        match self.entries(self.api(Method::GET, &["processes"]), "processes", usize::MAX).await {
             Err(error) if crate::failure::is_unknown(&error) => Ok(Vec::new()),
             answer => answer,
         }
     }
 
     pub async fn agents(&self) -> anyhow::Result<Vec<AgentSummary>> {
-        self.listing(self.api(Method::GET, &["agents"]), "agents").await
+        self.entries(self.api(Method::GET, &["agents"]), "agents", usize::MAX).await
     }
 
     pub async fn models(&self) -> anyhow::Result<ModelList> {
-        self.call(self.api(Method::GET, &["models"])).await
+        let (asked, mut next) = (self.api(Method::GET, &["models"]), None);
+        let mut list = ModelList { agents: Vec::new(), stages: Vec::new(), models: Vec::new(), next: None };
+        loop {
+            let page: ModelList = serde_json::from_value(self.page(&asked, usize::MAX, next).await?)?;
+            list.agents.extend(page.agents);
+            list.stages.extend(page.stages);
+            list.models.extend(page.models);
+            next = page.next;
+            if next.is_none() {
+                return Ok(list);
+            }
+        }
     }
 
     pub async fn agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {
@@ -217,61 +243,14 @@ impl GatewayClient {
         Ok(answer["changed"].as_bool().unwrap_or(true))
     }
 
-    /// Replaces the texts that an agent has from its file. Returns true if a text has changed.
-    pub async fn apply_knowledge(&self, agent_id: &str, texts: Vec<NamedText>) -> anyhow::Result<bool> {
-        let there = self.knowledge(Some(agent_id)).await?;
-        let changes = Changes::between(agent_id, &there, texts);
-        let mut left = changes.put.len() + changes.remove.len();
-        let mut is_last = || {
-            left -= 1;
-            left == 0
-        };
-        for NamedText { name, text } in &changes.put {
-            let new = NewText { text: text.clone(), origin: Origin::AgentFile };
-            self.put_knowledge(agent_id, name, &new, is_last()).await?;
-        }
-        for name in &changes.remove {
-            self.remove_knowledge(agent_id, name, is_last()).await?;
-        }
-        Ok(!changes.is_empty())
-    }
-
-    /// Stores a text. `last` marks the last one of several: only then the gateway indexes the agent's texts again.
-    pub async fn put_knowledge(
-        &self,
-        agent_id: &str,
-        name: &str,
-        new: &NewText,
-        last: bool,
-    ) -> anyhow::Result<StoredSource> {
-        let request = self.api(Method::PUT, &["knowledge", agent_id, name]).query(&[("refresh", last && !self.is_own)]);
-        self.call(request.json(new)).await
-    }
-
-    /// Removes a text. `last` has the same meaning as in [`GatewayClient::put_knowledge`].
-    pub async fn remove_knowledge(&self, agent_id: &str, name: &str, last: bool) -> anyhow::Result<RemovedSource> {
-        self.call(self.api(Method::DELETE, &["knowledge", agent_id, name]).query(&[("refresh", last && !self.is_own)]))
-            .await
-    }
-
-    pub async fn knowledge(&self, agent_id: Option<&str>) -> anyhow::Result<Vec<SourceEntry>> {
-        let filter: Vec<_> = agent_id.map(|agent_id| ("agent_id", agent_id)).into_iter().collect();
-        self.listing(self.api(Method::GET, &["knowledge"]).query(&filter), "sources").await
-    }
-
-    pub async fn search_knowledge(&self, agent_id: &str, query: &str, limit: usize) -> anyhow::Result<Vec<Hit>> {
-        let asked = [("agent_id", agent_id), ("query", query), ("limit", &limit.to_string())];
-        self.listing(self.api(Method::GET, &["knowledge", "search"]).query(&asked), "hits").await
-    }
-
     pub async fn workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
-        self.listing(self.api(Method::GET, &["workflows"]), "workflows").await
+        self.entries(self.api(Method::GET, &["workflows"]), "workflows", usize::MAX).await
     }
 
     /// The plans of a session, the last used first.
     pub async fn plans(&self, session_id: &str) -> anyhow::Result<Vec<WorkflowSummary>> {
         let filter = [("owner_session", session_id)];
-        self.listing(self.api(Method::GET, &["workflows"]).query(&filter), "workflows").await
+        self.entries(self.api(Method::GET, &["workflows"]).query(&filter), "workflows", usize::MAX).await
     }
 
     pub async fn workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
@@ -294,11 +273,11 @@ impl GatewayClient {
     }
 
     pub async fn runs(&self, query: &RunQuery) -> anyhow::Result<Vec<RunSummary>> {
-        let mut filters = vec![("limit", query.limit.to_string())];
-        filters.extend(query.status.map(|status| ("status", status.as_str().to_owned())));
-        filters.extend(query.workflow_id.clone().map(|workflow_id| ("workflow_id", workflow_id)));
-        filters.extend(query.origin_session.clone().map(|session_id| ("session_id", session_id)));
-        self.listing(self.api(Method::GET, &["runs"]).query(&filters), "runs").await
+        let status = query.status.map(|status| ("status", status.as_str().to_owned()));
+        let workflow = query.workflow_id.clone().map(|workflow_id| ("workflow_id", workflow_id));
+        let session = query.origin_session.clone().map(|session_id| ("session_id", session_id));
+        let filters: Vec<_> = status.into_iter().chain(workflow).chain(session).collect();
+        self.entries(self.api(Method::GET, &["runs"]).query(&filters), "runs", query.limit).await
     }
 
     pub async fn run(&self, run_id: &str) -> anyhow::Result<RunDetails> {

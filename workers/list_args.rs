@@ -8,9 +8,9 @@ use serde_json::json;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ListArgs {
-    /// Highest number of entries, 1 to 1000
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    limit: u16,
+    /// Highest number of entries, 1 to 1000000; more than 1000 are read in several requests
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    limit: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -21,7 +21,7 @@ pub struct ListArgs {
 impl ListArgs {
     /// The highest number of entries.
     pub fn limit(self) -> usize {
-        usize::from(self.limit)
+        usize::try_from(self.limit).unwrap_or(usize::MAX)
     }
 
     /// Formats the items as JSON under `name`, or as the table that `rows` makes; empty if there are no items.

@@ -34,7 +34,7 @@ impl ListModels {
 }
 
 fn show(list: ModelList) -> anyhow::Result<()> {
-    let ModelList { agents, stages, models } = list;
+    let ModelList { agents, stages, models, .. } = list;
     let mut rows = table(&["model", "provider", "at its server", "circuit"]);
     for model in models {
         let circuit = model.circuit.map_or("-", CircuitState::as_str).to_owned();

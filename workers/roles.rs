@@ -2,6 +2,7 @@
 
 use crate::signals::Signals;
 use anyhow::Context;
+use base::config::rights::write_private;
 use base::config::{Backend, Settings};
 use base::tasks::{OnPanic, Tasks};
 use lab::demo;
@@ -31,7 +32,7 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.backend = Backend::Embedded;
     // The demo API, and other servers of a developer, listen on this machine.
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
-    std::fs::create_dir_all(&settings.data_dir)
+    base::config::rights::create_folder(&settings.data_dir)
         .with_context(|| format!("cannot create the folder data_dir = {}", settings.data_dir.display()))?;
     let mut signals = Signals::listen()?;
     let engine = Engine::builder(settings).open().await?;
@@ -192,7 +193,7 @@ impl DevMarker {
             "gateway": format!("http://{}", settings.gateway.listen),
             "pid": std::process::id(),
         });
-        std::fs::write(&path, content.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        write_private(&path, &content.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path })
     }
 }

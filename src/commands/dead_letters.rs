@@ -18,11 +18,12 @@ use storage::store::Store;
 use types::cause::Cause;
 use types::ids;
 use types::job::{Job, JobBody};
+use types::page::{Bounds, Page, PageBuilder};
 use types::session::Session;
 use types::timestamp::Timestamp;
 
-/// The number of letters that a search loads together.
-const PAGE_SIZE: usize = 1_000;
+/// The number of letters that are loaded together. Each may have 1 MiB.
+pub(crate) const READ_AHEAD: usize = 16;
 
 /// The text between the job id and the number of the letter.
 const REPLAY_MARK: &str = "-replay-";
@@ -107,16 +108,39 @@ pub(crate) fn session_of(letter: &DeadLetter) -> &str {
 
 /// Returns the last `limit` letters, newest first.
 pub async fn newest(queue: &dyn Queue, limit: usize) -> Result<Vec<DeadLetterSummary>, CommandError> {
-    let last = queue.last_dead_letter_seq().await?;
-    let mut span = limit as u64;
-    loop {
-        let after = last.saturating_sub(span);
-        let found = queue.dead_letters(after, usize::MAX >> 1).await?;
-        if found.len() >= limit || after == 0 {
-            return Ok(found.iter().rev().take(limit).map(DeadLetterSummary::from).collect());
+    Ok(letters(queue, &Bounds::first(limit)).await?.items)
+}
+
+/// Returns a page of the letters, newest first. A place is the number of a letter.
+pub async fn letters(queue: &dyn Queue, bounds: &Bounds<u64>) -> Result<Page<DeadLetterSummary>, CommandError> {
+    let behind_last = queue.last_dead_letter_seq().await?.saturating_add(1);
+    let mut end = bounds.after.unwrap_or(behind_last).min(behind_last);
+    let mut page = PageBuilder::new(bounds.limit, bounds.max_bytes);
+    let mut span = bounds.limit.saturating_add(1) as u64;
+    while end > 1 {
+        let begin = end.saturating_sub(span).max(1);
+        for summary in summaries(queue, begin, end).await?.into_iter().rev() {
+            if !page.push(summary, 0) {
+                return Ok(page.finish());
+            }
         }
-        // Some numbers in the span are missing, because their letters were replayed or have expired.
-        span = span.saturating_mul(4);
+        // Some numbers are missing, because their letters were replayed or have expired.
+        (end, span) = (begin, span.saturating_mul(4));
+    }
+    Ok(page.finish())
+}
+
+/// The letters with numbers from `begin` to before `end`, oldest first. Holds the payloads of only a few at a time.
+async fn summaries(queue: &dyn Queue, begin: u64, end: u64) -> Result<Vec<DeadLetterSummary>, CommandError> {
+    let (mut found, mut after) = (Vec::new(), begin - 1);
+    loop {
+        let some = queue.dead_letters(after, READ_AHEAD).await?;
+        let Some(last) = some.last() else { return Ok(found) };
+        after = last.seq;
+        found.extend(some.iter().filter(|kept| kept.seq < end).map(DeadLetterSummary::from));
+        if some.len() < READ_AHEAD || after >= end {
+            return Ok(found);
+        }
     }
 }
 
@@ -131,7 +155,7 @@ pub async fn find(queue: &dyn Queue, which: &str) -> Result<StoredDeadLetter, Co
     let mut found: Vec<StoredDeadLetter> = Vec::new();
     let mut after = 0;
     loop {
-        let page = queue.dead_letters(after, PAGE_SIZE).await?;
+        let page = queue.dead_letters(after, READ_AHEAD).await?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         found.extend(page.into_iter().filter(|kept| kept.letter.job_id.as_deref() == Some(which)));

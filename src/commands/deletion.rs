@@ -8,7 +8,7 @@
 //! Runs in lanes of their own belong to the session that asked for them. Their lanes are taken together with the
 //! session's, since the end of a run is a job in the session's lane.
 
-use crate::dead_letters::{self, DeadLetterSummary};
+use crate::dead_letters::{self, DeadLetterSummary, READ_AHEAD};
 use crate::error::{CommandError, ErrorKind};
 use crate::messages::require_known;
 use base::clock::Clock;
@@ -26,7 +26,7 @@ use types::run::RunQuery;
 const LEASE: Duration = Duration::from_secs(60);
 /// How often lanes are looked at again, because runs began meanwhile or workers were in the lanes.
 const MAX_ROUNDS: usize = 20;
-/// The number of dead letters or runs that are read together.
+/// The number of runs that are read together.
 const PAGE_SIZE: usize = 200;
 /// The most sessions of a user that a call deletes.
 pub const MAX_SESSIONS: usize = 100;
@@ -260,7 +260,7 @@ impl<'a> Deletion<'a> {
     async fn letters(self, is_of: impl Fn(&StoredDeadLetter) -> bool) -> Result<u64, CommandError> {
         let (mut after, mut removed) = (0, 0);
         loop {
-            let page = self.queue.dead_letters(after, PAGE_SIZE).await?;
+            let page = self.queue.dead_letters(after, READ_AHEAD).await?;
             let Some(last) = page.last() else { return Ok(removed) };
             after = last.seq;
             for kept in page.iter().filter(|kept| is_of(kept)) {

@@ -1,7 +1,9 @@
 //! Listing, storing, removing and searching knowledge sources of agents.
 
 use crate::error::{CommandError, ErrorKind};
+use crate::quotas::check_source;
 use base::clock;
+use base::config::Quotas;
 use definitions::knowledge::source::{Origin, Source, SourceEntry};
 use engine::knowledge::{Hit, Library};
 use serde::{Deserialize, Serialize};
@@ -53,9 +55,16 @@ pub async fn sources(store: &dyn Store, agent_id: Option<&str>) -> Result<Vec<So
 }
 
 /// Stores a text as the source `name` of an agent. Durable on return.
-pub async fn put(store: &dyn Store, agent_id: &str, name: &str, new: &NewText) -> Result<StoredSource, CommandError> {
+pub async fn put(
+    store: &dyn Store,
+    quotas: &Quotas,
+    agent_id: &str,
+    name: &str,
+    new: &NewText,
+) -> Result<StoredSource, CommandError> {
     known_agent(store, agent_id).await?;
     let source = Source::new(agent_id, name, &new.text, new.origin, clock::now())?;
+    check_source(store, quotas, &source.entry).await?;
     let entry = source.entry.clone();
     let changed = store.put_knowledge(source).await?;
     Ok(StoredSource { source: entry, changed })

@@ -10,6 +10,7 @@
 //! - [`dead_letters`]: showing dead letters and replaying them.
 //! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
 //!   sources.
+//! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
 //! - [`enqueue`]: putting a job on its lane, which the others use.
@@ -18,6 +19,7 @@
 //!
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
+//! - [`paging`]: the bounds and the cursors of listings.
 //! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
@@ -38,6 +40,8 @@ pub mod knowledge;
 pub mod messages;
 pub mod models;
 pub mod operator;
+pub mod paging;
+pub mod quotas;
 pub mod run_answers;
 pub mod run_details;
 pub mod run_inputs;

@@ -1,6 +1,8 @@
 //! The decisions of a session's turns, as recorded and judged again.
 
 use crate::error::CommandError;
+use crate::paging::json_bytes;
+use crate::sessions::turn_place;
 use base::config::{SecretValues, Settings};
 use decisions::event::masked;
 use decisions::judge::Coordinator;
@@ -12,8 +14,11 @@ use engine::turn::{DecisionOutcome, RecordedDecision, decisions_of_turn};
 use futures::{StreamExt, TryStreamExt, stream};
 use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
+use std::pin::pin;
 use storage::store::Store;
+use storage::store::records::TurnPlace;
 use types::ids;
+use types::page::{Bounds, MAX_PAGE_BYTES, PageBuilder, Place};
 
 /// Turns whose steps are read concurrently.
 const CONCURRENT_READS: usize = 8;
@@ -59,6 +64,32 @@ pub async fn session_decisions(
     turns: usize,
     replay: bool,
 ) -> Result<Vec<SessionDecision>, CommandError> {
+    let bounds = Bounds { after: None, limit: turns, max_bytes: MAX_PAGE_BYTES };
+    Ok(decisions_page(store, settings, models, sandbox, session_id, bounds, replay).await?.decisions)
+}
+
+/// The decisions of some turns of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecisionPage {
+    /// The decisions, in the order in which they were taken.
+    pub decisions: Vec<SessionDecision>,
+    /// The number of turns, also those without decisions.
+    pub turns: usize,
+    /// The cursor of the page with earlier turns.
+    pub next: Option<String>,
+}
+
+/// A page of the decisions of [`session_decisions`]: those of at most `bounds.limit` turns, which are the last ones before
+/// the place. The next page has earlier ones.
+pub async fn decisions_page(
+    store: &dyn Store,
+    settings: &Settings,
+    models: &[String],
+    sandbox: &Sandbox,
+    session_id: &str,
+    bounds: Bounds<TurnPlace>,
+    replay: bool,
+) -> Result<DecisionPage, CommandError> {
     ids::check("session_id", session_id)?;
     let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
     let world = match replay {
@@ -69,24 +100,39 @@ pub async fn session_decisions(
         }
         false => None,
     };
-    let mut listed = store.turns(session_id, turns).await?;
-    listed.reverse();
-    let read = stream::iter(listed).map(async |turn| {
-        let steps = store.steps(session_id, &turn.turn_id).await?;
-        Ok::<_, CommandError>(decisions_of_turn(&turn.turn_id, &steps))
-    });
-    let recorded: Vec<Vec<RecordedDecision>> = read.buffered(CONCURRENT_READS).try_collect().await?;
+    let listed = store.turns_page(session_id, bounds).await?;
+    let has_more = listed.has_more;
+    let mut read = pin!(
+        stream::iter(listed.items)
+            .map(async |turn| {
+                let steps = store.steps(session_id, &turn.turn_id).await?;
+                Ok::<_, CommandError>((decisions_of_turn(&turn.turn_id, &steps), turn))
+            })
+            .buffered(CONCURRENT_READS)
+    );
     let secrets = SecretValues::from_settings(settings);
-    let mut decisions = Vec::new();
-    for recorded in recorded.into_iter().flatten() {
-        let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
-        let now = match world.as_ref().filter(|_| was_judged) {
-            Some(world) => Some(again(store, &recorded, world.clone(), sandbox).await?),
-            None => None,
-        };
-        decisions.push(SessionDecision { recorded: masked_decision(recorded, &secrets), now });
+    let mut page = PageBuilder::new(usize::MAX, MAX_PAGE_BYTES);
+    while let Some((recorded, turn)) = read.try_next().await? {
+        let mut decisions = Vec::new();
+        for recorded in recorded {
+            let was_judged = matches!(recorded.outcome, DecisionOutcome::Valid | DecisionOutcome::Rejected);
+            let now = match world.as_ref().filter(|_| was_judged) {
+                Some(world) => Some(again(store, &recorded, world.clone(), sandbox).await?),
+                None => None,
+            };
+            decisions.push(SessionDecision { recorded: masked_decision(recorded, &secrets), now });
+        }
+        let bytes = json_bytes(&decisions);
+        if !page.push((decisions, turn), bytes) {
+            break;
+        }
     }
-    Ok(decisions)
+    let page = page.finish();
+    let last = page.items.last().filter(|_| page.has_more || has_more);
+    let next = last.map(|(_, turn)| turn_place(turn).cursor());
+    let turns = page.items.len();
+    let decisions = page.items.into_iter().rev().flat_map(|(decisions, _)| decisions).collect();
+    Ok(DecisionPage { decisions, turns, next })
 }
 
 fn masked_decision(mut recorded: RecordedDecision, secrets: &SecretValues) -> RecordedDecision {

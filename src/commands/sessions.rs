@@ -1,17 +1,12 @@
 //! Reading sessions and their turns.
 
-use crate::error::CommandError;
 use serde::{Deserialize, Serialize};
 use storage::queue::{self, Queue};
+use storage::store::records::TurnPlace;
 use types::session::{Kind, Session, Status, Waiting};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
-
-/// The largest number of entries in a listing.
-pub const MAX_LIMIT: usize = 1_000;
-/// The default number of entries in a listing.
-pub const DEFAULT_LIMIT: usize = 50;
 
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -88,6 +83,11 @@ pub async fn has_jobs(queue: &dyn Queue, session: &Session) -> queue::Result<boo
     Ok(is_new || queue.next_in_lane(session_id, *last_seq, 0).await?.is_some())
 }
 
+/// The place of a turn in the listing of its session.
+pub fn turn_place(turn: &TurnRecord) -> TurnPlace {
+    (turn.started_at, (turn.committed_at, turn.turn_id.clone()))
+}
+
 /// A turn with its steps.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TurnDetails {
@@ -96,17 +96,9 @@ pub struct TurnDetails {
     pub turn: TurnRecord,
     /// The recorded steps of the turn, ordered by key.
     pub steps: Vec<StepRecord>,
-}
-
-/// Validates the limit of a listing: 50 by default, at most 1,000. Fails with `invalid_query` outside of 1 to 1,000.
-pub fn bounded(limit: Option<usize>) -> Result<usize, CommandError> {
-    match limit.unwrap_or(DEFAULT_LIMIT) {
-        limit @ 1..=MAX_LIMIT => Ok(limit),
-        other => {
-            let message = format!("limit: {other} is not between 1 and {MAX_LIMIT}");
-            Err(CommandError::invalid("invalid_query", message, format!("the default is {DEFAULT_LIMIT}")))
-        }
-    }
+    /// The cursor of the next steps: give it as `after`. Missing at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 #[cfg(test)]
@@ -135,11 +127,5 @@ mod tests {
         assert_eq!(document["workflow_state"]["status"], "ready");
         let read: Session = serde_json::from_value(document).unwrap();
         assert_eq!(read.session_id, "s1");
-    }
-
-    #[test]
-    fn limits_are_bounded() {
-        assert_eq!(bounded(None).unwrap(), DEFAULT_LIMIT);
-        assert!(bounded(Some(0)).is_err() && bounded(Some(MAX_LIMIT + 1)).is_err());
     }
 }

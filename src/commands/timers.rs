@@ -1,15 +1,13 @@
 //! Listing pending timers.
 
 use crate::error::CommandError;
+use crate::paging::{Listing, fit, part_of};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 use storage::store::Store;
-use storage::store::records::DueTimer;
+use storage::store::records::{DueTimer, TimerPlace};
 use types::ids;
+use types::page::Bounds;
 use types::timer::Timer;
-
-/// A time span that is longer than the delay of any timer.
-const FOREVER: Duration = Duration::from_secs(200 * 365 * 86_400);
 
 /// A pending timer and its session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -31,16 +29,22 @@ impl From<DueTimer> for PendingTimer {
 pub async fn pending(
     store: &dyn Store,
     session_id: Option<&str>,
-    limit: usize,
-) -> Result<Vec<PendingTimer>, CommandError> {
-    let Some(session_id) = session_id else {
-        return Ok(store.due_timers(FOREVER, limit).await?.timers.into_iter().map(PendingTimer::from).collect());
+    bounds: Bounds<TimerPlace>,
+) -> Result<Listing<PendingTimer>, CommandError> {
+    let page = match session_id {
+        None => store.timers_page(bounds).await?.map(PendingTimer::from),
+        Some(session_id) => {
+            ids::check("session_id", session_id)?;
+            let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
+            let of_session = |timer| PendingTimer { session_id: session_id.to_owned(), timer };
+            let mut timers: Vec<_> = session.timers.into_iter().map(of_session).collect();
+            timers.sort_by_cached_key(place);
+            part_of(timers, &bounds, |timer, after| place(timer) > *after)
+        }
     };
-    ids::check("session_id", session_id)?;
-    let session = store.session(session_id).await?.ok_or_else(|| CommandError::unknown_session(session_id))?;
-    let of_session = |timer| PendingTimer { session_id: session_id.to_owned(), timer };
-    let mut timers: Vec<_> = session.timers.into_iter().map(of_session).collect();
-    timers.sort_by_key(|pending| pending.timer.due_at);
-    timers.truncate(limit);
-    Ok(timers)
+    Ok(fit(page, place))
+}
+
+fn place(PendingTimer { session_id, timer }: &PendingTimer) -> TimerPlace {
+    (timer.due_at, (session_id.clone(), timer.timer_id.clone()))
 }

@@ -64,6 +64,9 @@ pub struct WorkflowSummary {
     /// workflow's file again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// When a session's plan was last used, by which the plans are listed.
+    #[serde(skip)]
+    pub used_at: Option<Timestamp>,
 }
 
 impl WorkflowSummary {
@@ -79,6 +82,7 @@ impl WorkflowSummary {
             owner_session: None,
             agent_id: None,
             error: None,
+            used_at: None,
         }
     }
 
@@ -86,8 +90,21 @@ impl WorkflowSummary {
     fn damaged(Damaged { id, problem }: Damaged) -> Self {
         let (kind, description, hash) = Default::default();
         let (status, owner_session, agent_id) = (None, None, None);
-        let (source, updated_at, error) = (Source::Store, None, Some(problem));
-        Self { workflow_id: id, kind, description, hash, source, updated_at, status, owner_session, agent_id, error }
+        let (source, updated_at, error, used_at) = (Source::Store, None, Some(problem), None);
+        let workflow_id = id;
+        Self {
+            workflow_id,
+            kind,
+            description,
+            hash,
+            source,
+            updated_at,
+            status,
+            owner_session,
+            agent_id,
+            error,
+            used_at,
+        }
     }
 }
 
@@ -98,6 +115,7 @@ pub async fn plans(store: &dyn Store, session_id: &str) -> Result<Vec<WorkflowSu
         status: Some(state.status),
         owner_session: Some(state.owner_session),
         agent_id: Some(state.agent_id),
+        used_at: Some(state.used_at),
         ..WorkflowSummary::new(&workflow, Source::Store)
     };
     Ok(store.plans_of(session_id).await?.into_iter().map(summary).collect())

@@ -1,15 +1,18 @@
 //! Agents: list, show and apply.
 
 use super::caller::Caller;
-use super::input::{Body, Params};
+use super::input::{Body, Filter, Params};
 use super::operation::Operation;
 use super::roles::{ADMINS, READERS, Reach};
+use super::sessions::WidePageParams;
 use super::{GatewayState, Reject, models};
 use axum::Json;
 use axum::extract::State;
 use base::clock;
 use commands::agents::{AgentSummary, applied};
 use commands::error::CommandError;
+use commands::paging::{Listing, fit, part_of};
+use commands::quotas::check_agent;
 use commands::workers_overview::WorkersOverview;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::document::Finding;
@@ -21,6 +24,9 @@ use types::ids;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct AgentList {
     agents: Vec<AgentSummary>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// The result of applying an agent.
@@ -40,11 +46,20 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/agents", "agents", "l
     .roles(READERS)
     .shows(Reach::Selected)
     .summary("Lists all agents, ordered by id.")
+    .query::<WidePageParams>()
     .ok::<AgentList>("The agents");
-pub(super) async fn list(State(state): State<GatewayState>, caller: Caller) -> Result<Json<AgentList>, Reject> {
+pub(super) async fn list(
+    State(state): State<GatewayState>,
+    caller: Caller,
+    Filter(page): Filter<WidePageParams>,
+) -> Result<Json<AgentList>, Reject> {
+    let bounds = page.bounds::<String>()?;
     let mut agents = applied(state.store.as_ref(), &models::known(&state), &state.settings.budget).await?;
     agents.retain(|agent| caller.scope().covers_agent(&agent.agent_id));
-    Ok(Json(AgentList { agents }))
+    agents.sort_by(|one, other| one.agent_id.cmp(&other.agent_id));
+    let page = part_of(agents, &bounds, |agent, after| agent.agent_id > *after);
+    let Listing { items: agents, next } = fit(page, |agent| agent.agent_id.clone());
+    Ok(Json(AgentList { agents, next }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/agents/{agent_id}", "agents", "show_agent")
@@ -81,6 +96,7 @@ pub(super) async fn apply(
     let store = state.store.as_ref();
     let known = WorkersOverview::from_store(store).await?.check_against(store, &state.known).await?;
     let (agent, warnings) = known.check(agent)?;
+    check_agent(store, &state.settings.quotas, &agent).await?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;
     Ok(Json(Applied { agent_id, hash, changed, warnings }))

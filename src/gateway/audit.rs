@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use base::clock;
 use commands::audit::{AuditTrail, list as listed};
-use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
+use commands::paging::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
 use serde::Deserialize;
 use serde_json::Map;
 use tracing::{info, warn};
@@ -74,7 +74,7 @@ fn target(params: &[(&str, &str)]) -> String {
 /// Which entries to list.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct AuditFilter {
-    /// Only entries after this one: an `id`, or an RFC 3339 time. The earliest first. Without it: the last entries.
+    /// Only entries after this one: an `id` (such as `next`), or an RFC 3339 time. The earliest first. Without it: the last entries.
     #[schemars(extend("example" = "2026-01-02T00:00:00Z"))]
     after: Option<String>,
     /// The highest number of entries.

@@ -4,18 +4,15 @@
 
 use super::caller::Caller;
 use super::cors::Origins;
+use super::failures::Peer;
 use super::{GatewayState, Reject};
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::middleware::Next;
 use axum::response::Response;
-use std::time::Duration;
 use tracing::Span;
 use url::{Host, Url};
-
-/// The pause before a refusal, which slows down trying out tokens.
-const REFUSAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Middleware: lets a request pass with a valid token, or from this machine if no tokens are set. Adds its [`Caller`] to
 /// the request.
@@ -32,7 +29,8 @@ pub(super) async fn require(
         false => bearer(&request).and_then(|given| state.tokens.caller(given)),
     };
     let Some(caller) = caller else {
-        tokio::time::sleep(REFUSAL_DELAY).await;
+        let address = request.extensions().get::<Peer>().map(|peer| peer.0);
+        tokio::time::sleep(state.failures.count(address)).await;
         return Err(Reject::unauthorized());
     };
     Span::current().record("caller", caller.name());

@@ -7,33 +7,37 @@
 use super::input::{Filter, Params};
 use super::operation::Operation;
 use super::roles::{OPERATORS, READERS};
-use super::sessions::LimitParam;
+use super::sessions::PageParams;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter, find, newest, replay};
-use commands::sessions::bounded;
+use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter, find, letters, replay};
+use commands::paging::{Listing, fit};
 use serde::Serialize;
 
 /// Dead letters, newest first.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct DeadLetterList {
     letters: Vec<DeadLetterSummary>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 pub(super) const GET_ALL: Operation = Operation::get("/api/v1/dead", "operation", "list_letters")
     .roles(READERS)
     .summary("Lists dead letters, newest first.")
     .details("A dead letter is a job that the engine does not try again by itself.")
-    .query::<LimitParam>()
+    .query::<PageParams>()
     .ok::<DeadLetterList>("The dead letters");
 pub(super) async fn get_all(
     State(state): State<GatewayState>,
-    Filter(many): Filter<LimitParam>,
+    Filter(page): Filter<PageParams>,
 ) -> Result<Json<DeadLetterList>, Reject> {
-    let letters = newest(state.queue.as_ref(), bounded(many.limit)?).await?;
-    Ok(Json(DeadLetterList { letters }))
+    let page = letters(state.queue.as_ref(), &page.bounds()?).await?;
+    let Listing { items: letters, next } = fit(page, |letter| letter.seq);
+    Ok(Json(DeadLetterList { letters, next }))
 }
 
 pub(super) const GET_ONE: Operation = Operation::get("/api/v1/dead/{which}", "operation", "show_letter")

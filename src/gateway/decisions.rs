@@ -7,8 +7,8 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::decisions::{self, DecisionVerdict, ProposedDecision, named_schema};
-use commands::session_decisions::{SessionDecision, session_decisions};
-use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
+use commands::paging::{DEFAULT_LIMIT, MAX_LIMIT, bounds};
+use commands::session_decisions::{DecisionPage, SessionDecision, decisions_page};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -54,6 +54,11 @@ pub(super) async fn schema(Params(name): Params<String>) -> Result<Json<Value>, 
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct DecisionList {
     decisions: Vec<SessionDecision>,
+    /// The number of turns that the page covers, also those without decisions.
+    turns: usize,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// The turns whose decisions are listed, and whether they are judged again.
@@ -62,6 +67,8 @@ pub(super) struct DecisionFilter {
     /// The highest number of turns, the newest first.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
+    /// The `next` of the previous page: this page has earlier turns.
+    after: Option<String>,
     /// True to judge each decision again, by the rules, settings and agent file of now.
     #[serde(default)]
     replay: bool,
@@ -79,9 +86,9 @@ pub(super) async fn list(
     Params(session_id): Params<String>,
     Filter(which): Filter<DecisionFilter>,
 ) -> Result<Json<DecisionList>, Reject> {
-    let turns = bounded(which.limit)?;
+    let turns = bounds(which.after, which.limit)?;
     let (store, models) = (state.store.as_ref(), state.known.models());
-    let decisions =
-        session_decisions(store, &state.settings, models, &state.sandbox, &session_id, turns, which.replay).await?;
-    Ok(Json(DecisionList { decisions }))
+    let DecisionPage { decisions, turns, next } =
+        decisions_page(store, &state.settings, models, &state.sandbox, &session_id, turns, which.replay).await?;
+    Ok(Json(DecisionList { decisions, turns, next }))
 }

@@ -30,7 +30,7 @@ pub(super) const PATH: Codes = codes! {
     BAD_REQUEST "invalid_path" "Invalid URL: Invalid UTF-8 in `session_id`" "ids in paths are percent-encoded UTF-8";
 };
 pub(super) const QUERY: Codes = codes! {
-    BAD_REQUEST "invalid_query" "limit: 0 is not between 1 and 1000" "the default is 50";
+    BAD_REQUEST "invalid_query" "limit: 0 is not between 1 and 1000" "without `limit` the listing has its default length";
 };
 pub(super) const BODY: Codes = codes! {
     BAD_REQUEST "invalid_json" "the body is a list" "send one JSON object; /openapi.json has its fields";
@@ -185,6 +185,10 @@ pub(super) const WORKFLOW_ID: Codes = codes! {
 };
 pub(super) const KNOWLEDGE_TEXT: Codes = codes! {
     BAD_REQUEST "invalid_source" "text: it has no text" "send Markdown or plain text";
+};
+pub(super) const QUOTA: Codes = codes! {
+    CONFLICT "quota_exceeded" "agent `sales` has 1000 knowledge sources, and `quotas.knowledge_sources` is 1000"
+        "remove sources (`turnwheel knowledge remove`), or raise the setting where the gateway runs";
 };
 pub(super) const DECISION: Codes = codes! {
     BAD_REQUEST "invalid_decision" "decision_type: there is no type `reply`"

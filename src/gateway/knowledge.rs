@@ -7,6 +7,7 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::knowledge::{DEFAULT_HITS, MAX_HITS, NewText, RemovedSource, StoredSource, put, remove, search, sources};
+use commands::paging::{Listing, MAX_LIMIT, fit, part_of, wide_bounds};
 use definitions::knowledge::source::SourceEntry;
 use engine::knowledge::Hit;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ use types::ids::Id;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct SourceList {
     sources: Vec<SourceEntry>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// The passages that a search found.
@@ -30,6 +34,11 @@ pub(super) struct AgentFilter {
     /// Only texts of this agent.
     #[schemars(with = "Option<Id>")]
     agent_id: Option<String>,
+    /// The highest number of entries.
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = MAX_LIMIT))]
+    limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
 }
 
 /// A search.
@@ -70,7 +79,12 @@ pub(super) async fn list(
     State(state): State<GatewayState>,
     Filter(whose): Filter<AgentFilter>,
 ) -> Result<Json<SourceList>, Reject> {
-    Ok(Json(SourceList { sources: sources(state.store.as_ref(), whose.agent_id.as_deref()).await? }))
+    let bounds = wide_bounds(whose.after, whose.limit)?;
+    let place = |entry: &SourceEntry| (entry.agent_id.clone(), entry.source.clone());
+    let sources = sources(state.store.as_ref(), whose.agent_id.as_deref()).await?;
+    let page = part_of(sources, &bounds, |entry, after| place(entry) > *after);
+    let Listing { items: sources, next } = fit(page, place);
+    Ok(Json(SourceList { sources, next }))
 }
 
 pub(super) const FIND: Operation = Operation::get("/api/v1/knowledge/search", "agents", "search_knowledge")
@@ -99,7 +113,7 @@ pub(super) async fn store(
     Filter(effect): Filter<Effect>,
     Body(new): Body<NewText>,
 ) -> Result<Json<StoredSource>, Reject> {
-    let stored = put(state.store.as_ref(), &agent_id, &source, &new).await?;
+    let stored = put(state.store.as_ref(), &state.settings.quotas, &agent_id, &source, &new).await?;
     effect.take(&state, &agent_id).await?;
     Ok(Json(stored))
 }

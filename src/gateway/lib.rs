@@ -4,7 +4,7 @@
 //!
 //! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
-//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`).
+//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`), and counts `failures`.
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
@@ -34,6 +34,7 @@ mod event_stream;
 mod events;
 mod examples;
 mod exposition;
+mod failures;
 mod health;
 mod input;
 mod knowledge;
@@ -74,6 +75,7 @@ use definitions::agent::validate::KnownNames;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
+use failures::Failures;
 use health::Readiness;
 use limits::StreamSlots;
 use openapi::{Access, Document};
@@ -104,6 +106,7 @@ pub struct GatewayState {
     flows: Flows,
     models: Option<Arc<dyn Fn() -> Vec<ModelInfo> + Send + Sync>>,
     tokens: Tokens,
+    failures: Failures,
     cors: Origins,
     knowledge: Library,
     /// Compiles the scripts of decisions.
@@ -141,6 +144,7 @@ impl GatewayState {
             flows,
             models: None,
             tokens: gateway_tokens,
+            failures: Failures::default(),
             cors,
             knowledge,
             sandbox,

@@ -1,7 +1,9 @@
 //! The models with their circuits, and the agents and workflow stages that use them.
 
+use super::input::Filter;
 use super::operation::Operation;
 use super::roles::{READERS, Reach};
+use super::sessions::WidePageParams;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -14,11 +16,15 @@ pub(super) const SHOW: Operation = Operation::get("/api/v1/models", "agents", "l
     .summary("Lists agents, workflow stages and models, with the models that each of them uses.")
     .details(
         "Each agent has its models and its token budget, each stage the models that it names itself. The circuits are \
-         those of this process. Keys and addresses are not shown.",
+         those of this process. Keys and addresses are not shown. A page goes through the three lists, one after the other.",
     )
+    .query::<WidePageParams>()
     .ok::<ModelList>("The agents, stages and models");
-pub(super) async fn show(State(state): State<GatewayState>) -> Result<Json<ModelList>, Reject> {
-    Ok(Json(list(state.store.as_ref(), known(&state), &state.settings.budget).await?))
+pub(super) async fn show(
+    State(state): State<GatewayState>,
+    Filter(page): Filter<WidePageParams>,
+) -> Result<Json<ModelList>, Reject> {
+    Ok(Json(list(state.store.as_ref(), known(&state), &state.settings.budget, &page.bounds()?).await?))
 }
 
 /// The models that agents may name on this gateway.

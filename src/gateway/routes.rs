@@ -51,12 +51,12 @@ fn agents_and_knowledge(routes: Routes) -> Routes {
     routes
         .add(agents::LIST, agents::list, &[STORE])
         .add(agents::SHOW, agents::show, &[ID, AGENT, STORE])
-        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, STORE])
+        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, QUOTA, STORE])
         .add(deletion::AGENT, deletion::agent, &[ID, AGENT, AGENT_IN_USE, STORE])
         .add(models::SHOW, models::show, &[STORE])
         .add(knowledge::LIST, knowledge::list, &[ID, AGENT, STORE])
         .add(knowledge::FIND, knowledge::find, &[ID, AGENT, STORE])
-        .add(knowledge::STORE, knowledge::store, &[ID, AGENT, KNOWLEDGE_TEXT, STORE])
+        .add(knowledge::STORE, knowledge::store, &[ID, AGENT, KNOWLEDGE_TEXT, QUOTA, STORE])
         .add(knowledge::DELETE, knowledge::delete, &[ID, AGENT, SOURCE, STORE])
 }
 
@@ -88,7 +88,7 @@ fn workflows(routes: Routes) -> Routes {
     routes
         .add(workflows::LIST, workflows::list, &[ID, STORE])
         .add(workflows::SHOW, workflows::show, &[ID, WORKFLOW, STORE])
-        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, STORE])
+        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, QUOTA, STORE])
         .add(deletion::WORKFLOW, deletion::workflow, &[ID, WORKFLOW, WORKFLOW_IN_USE, STORE])
         .add_everywhere(workflows::STRUCTURE, workflows::structure, &[ID, WORKFLOW, STORE])
         .add_everywhere(run_stream::POST_RUN, run_stream::post_run, followed)

@@ -9,18 +9,22 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds, fit};
 use commands::run_answers::{AnsweredRun, NewAnswer, answer_run};
 use commands::run_details::{self, RunDetails, RunDiagram, RunSummary, details};
 use commands::runs::{StartedRun, rerun_from};
-use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
 use serde::{Deserialize, Serialize};
 use types::ids::{self, Id};
+use types::page::Bounds;
 use types::run::{RunQuery, RunStatus};
 
 /// Runs, newest first.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct RunList {
     runs: Vec<RunSummary>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Filter of the listing.
@@ -37,6 +41,8 @@ pub(super) struct RunFilter {
     /// The highest number of runs.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
 }
 
 /// Details of a cancellation. All fields are optional.
@@ -89,10 +95,12 @@ pub(super) async fn list(
     for (field, id) in [("workflow_id", &which.workflow_id), ("session_id", &which.session_id)] {
         id.iter().try_for_each(|id| ids::check(field, id))?;
     }
-    let RunFilter { workflow_id, status, session_id: origin_session, limit } = which;
-    let query = RunQuery { workflow_id, status, origin_session, limit: bounded(limit)?, ..RunQuery::default() };
-    let runs = state.store.runs(query).await?;
-    Ok(Json(RunList { runs: runs.into_iter().map(RunSummary::from).collect() }))
+    let RunFilter { workflow_id, status, session_id: origin_session, limit, after } = which;
+    let Bounds { after, limit, max_bytes } = bounds(after, limit)?;
+    let query = RunQuery { workflow_id, status, origin_session, limit, after, max_bytes, ..RunQuery::default() };
+    let page = state.store.runs_page(query).await?.map(RunSummary::from);
+    let Listing { items: runs, next } = fit(page, |run| (run.created_at, run.run_id.clone()));
+    Ok(Json(RunList { runs, next }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/runs/{run_id}", "workflows", "show_run")

@@ -2,13 +2,18 @@
 //! connections.
 
 use super::addresses::{AddressSlot, Addresses};
+use super::failures::Peer;
 use super::{GatewayState, Limits, router, watch_router};
 use axum::Router;
 use base::tasks::{OnPanic, Tasks};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -90,7 +95,8 @@ impl Server {
                         continue;
                     };
                     let slots = (slot, of_address);
-                    let served = serve_one(stream, self.router.clone(), self.limits, slots, self.stop.clone());
+                    let served =
+                        serve_one((stream, peer.ip()), self.router.clone(), self.limits, slots, self.stop.clone());
                     let cut = self.cut.clone();
                     connections.spawn("connection", OnPanic::Log, async move {
                         tokio::select! {
@@ -129,7 +135,7 @@ fn is_of_the_peer(error: &io::Error) -> bool {
 }
 
 async fn serve_one(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, IpAddr),
     router: Router,
     limits: Limits,
     slots: (OwnedSemaphorePermit, AddressSlot),
@@ -143,7 +149,12 @@ async fn serve_one(
     // A client that does not read would keep its connection and its waiting events for ever.
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_time));
-    let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
+    let routes = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        routes.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -8,13 +8,13 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use commands::error::CommandError;
-use commands::sessions::{
-    DEFAULT_LIMIT, MAX_LIMIT, SessionDetails, SessionSummary, TurnDetails, bounded, has_jobs, public_view,
-};
+use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds, fit, wide_bounds};
+use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, has_jobs, public_view, turn_place};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::records::SessionQuery;
 use types::ids::{self, Id};
+use types::page::{Bounds, Place};
 use types::session::{Kind, Session, Status};
 use types::turn::TurnRecord;
 
@@ -25,12 +25,18 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct SessionList {
     sessions: Vec<SessionSummary>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Turns, newest first.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct TurnList {
     turns: Vec<TurnRecord>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Filter of the listing.
@@ -44,6 +50,8 @@ pub(super) struct SessionFilter {
     /// The highest number of sessions.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions", "list_sessions")
@@ -55,19 +63,17 @@ pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions"
 pub(super) async fn list(
     State(state): State<GatewayState>,
     caller: Caller,
-    Filter(which): Filter<SessionFilter>,
+    Filter(mut which): Filter<SessionFilter>,
 ) -> Result<Json<SessionList>, Reject> {
     if let Some(agent_id) = &which.agent_id {
         ids::check("agent_id", agent_id)?;
     }
-    let query = SessionQuery {
-        status: which.status,
-        agent_id: which.agent_id,
-        scope: caller.scope().clone(),
-        limit: bounded(which.limit)?,
-    };
-    let sessions = state.store.sessions(query).await?;
-    Ok(Json(SessionList { sessions: sessions.into_iter().map(SessionSummary::from).collect() }))
+    let Bounds { after, limit, max_bytes } = bounds(which.after.take(), which.limit)?;
+    let SessionFilter { status, agent_id, .. } = which;
+    let query = SessionQuery { status, agent_id, scope: caller.scope().clone(), limit, after, max_bytes };
+    let page = state.store.sessions_page(query).await?.map(SessionSummary::from);
+    let Listing { items: sessions, next } = fit(page, |session| (session.updated_at, session.session_id.clone()));
+    Ok(Json(SessionList { sessions, next }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}", "sessions", "show_session")
@@ -89,44 +95,76 @@ pub(super) async fn show(
     Ok(Json(SessionDetails { session, has_jobs }))
 }
 
-/// Length of a listing.
+/// The part of a listing.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
-pub(super) struct LimitParam {
+pub(super) struct PageParams {
     /// The highest number of entries.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
-    pub(super) limit: Option<usize>,
+    limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
+}
+
+impl PageParams {
+    pub(super) fn bounds<P: Place>(self) -> Result<Bounds<P>, Reject> {
+        Ok(bounds(self.after, self.limit)?)
+    }
+}
+
+/// The part of a listing that is rarely long.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+pub(super) struct WidePageParams {
+    /// The highest number of entries.
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = MAX_LIMIT))]
+    limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
+}
+
+impl WidePageParams {
+    pub(super) fn bounds<P: Place>(self) -> Result<Bounds<P>, Reject> {
+        Ok(wide_bounds(self.after, self.limit)?)
+    }
 }
 
 pub(super) const TURNS: Operation = Operation::get("/api/v1/sessions/{session_id}/turns", "sessions", "list_turns")
     .roles(READERS)
     .summary("Lists a session's turns, newest first.")
     .details("A turn is listed after its commit.")
-    .query::<LimitParam>()
+    .query::<PageParams>()
     .ok::<TurnList>("The turns");
 pub(super) async fn turns(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
-    Filter(many): Filter<LimitParam>,
+    Filter(page): Filter<PageParams>,
 ) -> Result<Json<TurnList>, Reject> {
-    let limit = bounded(many.limit)?;
+    let bounds = page.bounds()?;
     load(&state, &session_id).await?;
-    Ok(Json(TurnList { turns: state.store.turns(&session_id, limit).await? }))
+    let page = state.store.turns_page(&session_id, bounds).await?;
+    let Listing { items: turns, next } = fit(page, turn_place);
+    Ok(Json(TurnList { turns, next }))
 }
 
 pub(super) const TURN: Operation =
     Operation::get("/api/v1/sessions/{session_id}/turns/{turn_id}", "sessions", "show_turn")
         .roles(READERS)
         .summary("Shows a turn with its steps.")
+        .details("`limit` and `after` select steps, in the order of their keys.")
+        .query::<WidePageParams>()
         .ok::<TurnDetails>("The turn");
 pub(super) async fn turn(
     State(state): State<GatewayState>,
     Params((session_id, turn_id)): Params<(String, String)>,
+    Filter(page): Filter<WidePageParams>,
 ) -> Result<Json<TurnDetails>, Reject> {
     ids::check("turn_id", &turn_id)?;
+    let bounds = page.bounds()?;
     load(&state, &session_id).await?;
     let found = state.store.turn(&session_id, &turn_id).await?;
     let turn = found.ok_or_else(|| CommandError::unknown_turn(&session_id, &turn_id))?;
-    Ok(Json(TurnDetails { turn, steps: state.store.steps(&session_id, &turn_id).await? }))
+    let page = state.store.steps_page(&session_id, &turn_id, bounds).await?;
+    let Listing { items: steps, next } = fit(page, |step| step.key.clone());
+    Ok(Json(TurnDetails { turn, steps, next }))
 }
 
 async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {

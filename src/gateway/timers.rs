@@ -8,7 +8,7 @@ use super::roles::{READERS, Reach};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
-use commands::sessions::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
+use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds};
 use commands::timers::{PendingTimer, pending};
 use serde::{Deserialize, Serialize};
 use types::ids::Id;
@@ -17,6 +17,9 @@ use types::ids::Id;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct TimerList {
     timers: Vec<PendingTimer>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Filter of the listing.
@@ -28,6 +31,8 @@ pub(super) struct TimerFilter {
     /// The highest number of timers.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/timers", "sessions", "list_timers")
@@ -45,6 +50,7 @@ pub(super) async fn list(
         let Some(session_id) = &which.session_id else { return Err(caller.is_limited("give `session_id`")) };
         session_in_scope(&state, caller.scope(), session_id).await?;
     }
-    let timers = pending(state.store.as_ref(), which.session_id.as_deref(), bounded(which.limit)?).await?;
-    Ok(Json(TimerList { timers }))
+    let bounds = bounds(which.after, which.limit)?;
+    let Listing { items: timers, next } = pending(state.store.as_ref(), which.session_id.as_deref(), bounds).await?;
+    Ok(Json(TimerList { timers, next }))
 }

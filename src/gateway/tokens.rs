@@ -1,6 +1,7 @@
 //! The tokens of the settings, and the caller of each. Tokens in files are read again when a file changes.
 
 use super::caller::Caller;
+use base::config::access::Weakness;
 use base::config::{Environment, Gateway, NamedToken};
 use std::hint::black_box;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,6 +20,8 @@ struct TokenTable {
     /// Whether clients need a token, also while none can be read.
     required: bool,
     refreshed: Mutex<Instant>,
+    /// Whether others than this machine can reach the gateway.
+    is_public: bool,
 }
 
 struct TokenEntry {
@@ -45,7 +48,8 @@ impl Tokens {
             TokenEntry { caller: Caller::named(entry), tokens: RwLock::new(tokens), file }
         });
         let entries = std::iter::once(administrator).chain(named).collect();
-        Self(Arc::new(TokenTable { entries, required, refreshed: Mutex::new(Instant::now()) }))
+        let is_public = !settings.listen.ip().to_canonical().is_loopback();
+        Self(Arc::new(TokenTable { entries, required, refreshed: Mutex::new(Instant::now()), is_public }))
     }
 
     /// True if clients need no token.
@@ -78,6 +82,10 @@ impl Tokens {
         *refreshed = Instant::now();
         for (entry, file) in self.0.entries.iter().filter_map(|entry| Some((entry, entry.file.as_ref()?))) {
             match file.tokens(&Environment::default()) {
+                // The settings have been checked at the start, but the file is a new one.
+                Ok(tokens) if let Some(weak) = tokens.iter().find_map(|new| Weakness::of(new, self.0.is_public)) => {
+                    warn!("the tokens of `{}` stay as they were: its file {}", file.name, weak.found());
+                }
                 Ok(tokens) => *entry.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens,
                 Err(error) => warn!("the tokens of `{}` stay as they were: {error}", file.name),
             }
@@ -142,18 +150,21 @@ mod tests {
     #[test]
     fn a_changed_file_counts_without_a_restart() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "old\n").unwrap();
+        std::fs::write(file.path(), "old-token\n").unwrap();
         let access = serde_json::json!([{"name": "web", "token_file": file.path(), "role": "viewer"}]);
         let tokens = Tokens::new(&gateway(&[], access), &Environment::default(), None);
-        std::fs::write(file.path(), "new\nold\n").unwrap();
+        std::fs::write(file.path(), "new-token\nold-token\n").unwrap();
         let is_due = || *tokens.0.refreshed.lock().unwrap() = Instant::now().checked_sub(REFRESH_INTERVAL).unwrap();
         is_due();
-        assert!(tokens.caller("new").is_some() && tokens.caller("old").is_some());
-        std::fs::write(file.path(), "new\n").unwrap();
+        assert!(tokens.caller("new-token").is_some() && tokens.caller("old-token").is_some());
+        std::fs::write(file.path(), "new-token\n").unwrap();
         is_due();
-        assert!(tokens.caller("old").is_none() && tokens.caller("new").is_some());
+        assert!(tokens.caller("old-token").is_none() && tokens.caller("new-token").is_some());
+        std::fs::write(file.path(), "x\n").unwrap();
+        is_due();
+        assert!(tokens.caller("x").is_none() && tokens.caller("new-token").is_some(), "a weak token is not taken");
         drop(file);
         is_due();
-        assert!(tokens.caller("new").is_some(), "a file that cannot be read leaves its tokens valid");
+        assert!(tokens.caller("new-token").is_some(), "a file that cannot be read leaves its tokens valid");
     }
 }

@@ -28,6 +28,7 @@ pub mod job;
 pub mod json_kind;
 pub mod model_names;
 pub mod outcome;
+pub mod page;
 pub mod plan;
 pub mod run;
 pub mod run_outcome;

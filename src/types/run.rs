@@ -210,7 +210,14 @@ pub struct RunQuery {
     pub by_end: bool,
     /// The largest number of results.
     pub limit: usize,
+    /// Returns only runs behind this place: the time by which they are sorted, and the run id.
+    pub after: Option<RunPlace>,
+    /// The results end before the run with which they would have more bytes, but not before the first one.
+    pub max_bytes: usize,
 }
+
+/// The place of a run in a listing: the time by which it is sorted, and its id.
+pub type RunPlace = (Timestamp, String);
 
 impl Default for RunQuery {
     fn default() -> Self {
@@ -222,6 +229,8 @@ impl Default for RunQuery {
             turn_id: None,
             by_end: false,
             limit: 50,
+            after: None,
+            max_bytes: usize::MAX,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Named tokens of the gateway, `[[gateway.access]]`: who may do what, on which sessions, and how often.
 
 use super::load::Problem;
+use super::mask::MIN_SECRET_BYTES;
 use super::{Environment, Gateway};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -12,6 +13,9 @@ use types::ids;
 
 /// Tokens that example files use. Everybody knows them.
 const WELL_KNOWN: [&str; 5] = ["change-me", "changeme", "secret", "token", "password"];
+
+/// The least length of a token on an address that others can reach.
+pub const MIN_PUBLIC_BYTES: usize = 16;
 
 /// A named token: its source, its role and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,15 +119,51 @@ pub(super) fn problems(entries: &[NamedToken], env: Option<&Environment>) -> Vec
     found
 }
 
-/// The settings that hold a token which everybody knows from example files.
-pub(super) fn well_known(gateway: &Gateway, env: &Environment) -> Vec<String> {
-    let known = |token: &String| WELL_KNOWN.contains(&token.to_ascii_lowercase().as_str());
-    let plain = gateway.tokens.iter().any(known).then(|| "gateway.tokens".to_owned());
-    let named = gateway.access.iter().enumerate().filter(|(_, entry)| {
-        let tokens = entry.tokens(env).unwrap_or_default();
-        tokens.iter().any(known)
+/// A fault of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weakness {
+    /// Everybody knows it from example files.
+    WellKnown,
+    /// It has fewer than [`MIN_PUBLIC_BYTES`].
+    Short,
+    /// It has fewer bytes than a secret that is masked.
+    NotMasked,
+}
+
+impl Weakness {
+    /// The weakness of a token. `is_public` says whether others than this machine can reach the gateway.
+    pub fn of(token: &str, is_public: bool) -> Option<Self> {
+        if token.len() < MIN_SECRET_BYTES {
+            return Some(Self::NotMasked);
+        }
+        let is_known = WELL_KNOWN.contains(&token.to_ascii_lowercase().as_str());
+        let weakness = if is_known { Self::WellKnown } else { Self::Short };
+        (is_public && (is_known || token.len() < MIN_PUBLIC_BYTES)).then_some(weakness)
+    }
+
+    /// The weakness as the end of a sentence about a setting.
+    pub const fn found(self) -> &'static str {
+        match self {
+            Self::WellKnown => "holds a token that everybody knows from example files",
+            Self::Short => "holds a token of fewer than 16 characters, which can be guessed",
+            Self::NotMasked => "holds a token of fewer than 4 characters, which logs and errors could not hide",
+        }
+    }
+}
+
+/// The settings that hold a weak token.
+pub(super) fn weak(gateway: &Gateway, env: &Environment, is_public: bool) -> Vec<(String, Weakness)> {
+    let weakness = |tokens: &[String]| {
+        // An empty token is another problem.
+        let mut given = tokens.iter().map(|token| token.trim()).filter(|token| !token.is_empty());
+        given.find_map(|token| Weakness::of(token, is_public))
+    };
+    let plain = weakness(&gateway.tokens).map(|weakness| ("gateway.tokens".to_owned(), weakness));
+    let named = gateway.access.iter().enumerate().filter_map(|(index, entry)| {
+        let weakness = weakness(&entry.tokens(env).unwrap_or_default())?;
+        Some((format!("gateway.access[{index}]"), weakness))
     });
-    plain.into_iter().chain(named.map(|(index, _)| format!("gateway.access[{index}]"))).collect()
+    plain.into_iter().chain(named).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Checks that involve several settings, and checks of the meaning of single values.
 
-use super::access;
+use super::access::{self, Weakness};
 use super::load::{Origin, Problem};
 use super::nats::NatsAccess;
 use super::{Backend, Connector, Environment, Model, Provider, Python, PythonRunner, Secrets, Settings};
@@ -273,15 +273,19 @@ impl SettingsChecker<'_> {
             self.report("gateway.tokens", "holds a token that is empty or has spaces", "remove it, or write another");
         }
         let addresses = [("gateway.listen", Some(gateway.listen)), ("gateway.grpc_listen", gateway.grpc_listen)];
+        let public = addresses.iter().filter_map(|(_, address)| *address).find(|address| !address.ip().is_loopback());
+        for (holder, weakness) in access::weak(gateway, env, public.is_some()) {
+            let reached = public.filter(|_| weakness != Weakness::NotMasked);
+            let reached = reached.map(|address| format!(", while others can reach `{address}`")).unwrap_or_default();
+            self.report(
+                &holder,
+                format!("{}{reached}", weakness.found()),
+                "write a random token of at least 16 characters",
+            );
+        }
         for (key, address) in addresses.into_iter().filter_map(|(key, address)| Some((key, address?))) {
             if address.ip().is_loopback() {
                 continue;
-            }
-            for holder in access::well_known(gateway, env) {
-                let found = format!(
-                    "holds a token that everybody knows from example files, while others can reach `{address}`"
-                );
-                self.report(&holder, found, "write a random token of at least 16 characters");
             }
             if !gateway.needs_token() {
                 let found = format!("found `{address}`, which others can reach, while `gateway.tokens` is empty");

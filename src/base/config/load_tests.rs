@@ -89,9 +89,9 @@ fn paths_in_the_file_are_relative_to_it_and_others_are_not() {
 
 #[test]
 fn lists_from_the_environment_are_written_either_way() {
-    for value in ["a,b", " a , b,", r#"["a","b"]"#] {
+    for value in ["aaaa,bbbb", " aaaa , bbbb,", r#"["aaaa","bbbb"]"#] {
         let loaded = load("", &[("TURNWHEEL_GATEWAY__TOKENS", value)], &[]).unwrap();
-        assert_eq!(loaded.settings.gateway.tokens, ["a", "b"]);
+        assert_eq!(loaded.settings.gateway.tokens, ["aaaa", "bbbb"]);
     }
     assert!(load("", &[("TURNWHEEL_GATEWAY__TOKENS", "")], &[]).unwrap().settings.gateway.tokens.is_empty());
     assert!(refusal("gateway.tokens = \"a,b\"", &[], &[]).contains("a list of texts"));
@@ -153,7 +153,9 @@ fn a_public_gateway_needs_tokens() {
         let case = case("", &[], &public);
         assert!(Settings::load(&Sources { client_only: true, ..case.sources }).is_ok());
     }
-    assert!(load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.listen", "0.0.0.0:9000")]).is_ok());
+    assert!(
+        load("", &[("TURNWHEEL_GATEWAY__TOKENS", "0123456789abcdef")], &[("gateway.listen", "0.0.0.0:9000")]).is_ok()
+    );
     assert!(load("", &[], &[("gateway.listen", "[::1]:9000")]).is_ok());
 }
 
@@ -200,7 +202,8 @@ fn origins_of_pages_are_checked() {
     }
     let error = refusal("", &[], &[("gateway.cors", "*")]);
     assert!(error.contains("`gateway.tokens` is empty"), "{error}");
-    let loaded = load("", &[("TURNWHEEL_GATEWAY__TOKENS", "t")], &[("gateway.cors", "*,http://localhost:5173")]);
+    let loaded =
+        load("", &[("TURNWHEEL_GATEWAY__TOKENS", "0123456789abcdef")], &[("gateway.cors", "*,http://localhost:5173")]);
     assert_eq!(loaded.unwrap().settings.gateway.cors, ["*", "http://localhost:5173"]);
 }
 
@@ -296,7 +299,7 @@ fn every_line_of_the_example_loads() {
         let key = line.split('=').next().unwrap_or_default().trim();
         let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
         let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
-        let tokens = [("gateway.tokens", "t")];
+        let tokens = [("gateway.tokens", "0123456789abcdef")];
         if complete {
             load(&text, &env, &tokens).unwrap_or_else(|error| panic!("{text}\n{error}"));
         }
@@ -404,7 +407,12 @@ fn fields_that_cannot_be_sent_are_refused() {
 fn named_tokens_are_read_from_files_and_variables_and_stay_hidden() {
     let toml = "[[gateway.access]]\nname = \"web\"\nrole = \"channel\"\ntoken_env = \"WEB\"\nchannels = [\"web\"]\n\
                 [[gateway.access]]\nname = \"desk\"\nrole = \"agent\"\ntoken_env = \"DESK\"\n";
-    let env = [("WEB", "hidden-web"), ("DESK", "hidden-desk"), ("KNOWN", "Change-Me")];
+    let env = [
+        ("WEB", "hidden-web-token"),
+        ("DESK", "hidden-desk-token"),
+        ("KNOWN", "Change-Me"),
+        ("SHORT", "hidden-1234567"),
+    ];
     let loaded = load(toml, &env, &[("gateway.listen", "0.0.0.0:8080")]).unwrap();
     let access = &loaded.settings.gateway.access;
     assert_eq!((access[0].name.as_str(), access[1].role), ("web", Role::Agent));
@@ -422,6 +430,12 @@ fn named_tokens_are_read_from_files_and_variables_and_stay_hidden() {
             "[gateway]\nlisten = \"0.0.0.0:8080\"\n[[gateway.access]]\nname = \"web\"\nrole = \"admin\"\ntoken_env = \"KNOWN\"",
             "`gateway.access[0]`: holds a token that everybody knows",
         ),
+        (
+            "[gateway]\nlisten = \"0.0.0.0:8080\"\n[[gateway.access]]\nname = \"web\"\nrole = \"admin\"\ntoken_env = \"SHORT\"",
+            "`gateway.access[0]`: holds a token of fewer than 16 characters",
+        ),
+        ("[gateway]\nlisten = \"0.0.0.0:8080\"\ntokens = [\"0123456789abcde\"]", "`gateway.tokens`"),
+        ("[gateway]\ntokens = [\"abc\"]", "fewer than 4 characters"),
     ] {
         let text = refusal(toml, &env, &[]);
         assert!(text.contains(found), "{text}");

@@ -20,6 +20,9 @@ pub mod mask;
 mod model;
 pub mod nats;
 pub mod nearest;
+mod quotas;
+pub mod rights;
+mod rotated_tokens;
 pub mod schema;
 pub mod secrets;
 pub mod show;
@@ -30,6 +33,7 @@ pub use environment::Environment;
 pub use gateway::Gateway;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
 pub use model::{Model, Provider};
+pub use quotas::Quotas;
 pub use secrets::{SecretError, SecretValues};
 
 use serde::{Deserialize, Serialize};
@@ -86,6 +90,8 @@ pub struct Settings {
     pub models: BTreeMap<String, Model>,
     /// How long data is kept.
     pub retention: Retention,
+    /// Limits on what one agent or workflow may store.
+    pub quotas: Quotas,
     /// Metrics of processes without a gateway.
     pub metrics: MetricsSettings,
     /// Limits of one run of a workflow.
@@ -410,6 +416,7 @@ impl Default for Settings {
                 idle: Text(Duration::from_secs(30 * 86_400)),
                 audit: Text(Duration::from_secs(365 * 86_400)),
             },
+            quotas: Quotas::default(),
             metrics: MetricsSettings::default(),
             workflow: WorkflowLimits::default(),
             decisions: Decisions::default(),

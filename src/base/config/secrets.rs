@@ -2,12 +2,13 @@
 
 use super::mask::{MASK, Masker};
 use super::nats::NatsAccess;
+use super::rotated_tokens::RotatedTokens;
 use super::{Environment, Secrets, Settings};
 use percent_encoding::percent_decode_str;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use thiserror::Error;
 use types::allowed_secrets::{AllowedSecrets, SecretRefusal};
 
@@ -47,6 +48,8 @@ pub struct SecretValues {
     /// `nats.token_env` name.
     keys: BTreeMap<String, String>,
     masker: Masker,
+    /// Tokens that files have got since the start.
+    rotated: Option<Arc<RotatedTokens>>,
 }
 
 impl SecretValues {
@@ -75,7 +78,8 @@ impl SecretValues {
         let hidden = values.values().chain(keys.values()).chain(&settings.gateway.tokens).cloned().chain(named);
         let login = NatsAccess::from_settings(&settings.nats, env).ok().and_then(|access| access.login.secret());
         let masker = Masker::new(hidden.chain(addresses.flat_map(|address| in_address(address))).chain(login));
-        Self { allowed, values, keys, masker }
+        let rotated = RotatedTokens::new(&settings.gateway.access).map(Arc::new);
+        Self { allowed, values, keys, masker, rotated }
     }
 
     /// Replaces every `${NAME}` in `text`, which is sent to `host`. The host is normalised as in a parsed URL. A replaced
@@ -100,7 +104,11 @@ impl SecretValues {
 
     /// Replaces every secret value in `text` with `***`, also if it is encoded as in a URL, in JSON or in HTML.
     pub fn mask(&self, text: &str) -> String {
-        self.masker.mask(text)
+        let masked = self.masker.mask(text);
+        match &self.rotated {
+            Some(rotated) => rotated.mask(&masked),
+            None => masked,
+        }
     }
 
     /// The value of the variable that a model's `api_key_env` names.

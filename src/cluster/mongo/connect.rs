@@ -11,12 +11,12 @@ use super::{Commands, Db, MongoStore};
 use base::config::Settings;
 use base::config::secrets::masked_address;
 use base::tasks::{OnPanic, Tasks};
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use moka::future::Cache;
 use mongodb::action::Find;
 use mongodb::options::{ClientOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
-use mongodb::{Client, IndexModel};
+use mongodb::{Client, Cursor, IndexModel};
 use serde::de::DeserializeOwned;
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use storage::store::session_cache::SessionCache;
 use storage::store::{Result, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
+use types::page::{Page, PageBuilder};
 
 /// How long a call waits for a primary before it fails.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,13 +122,44 @@ impl Db {
         self.in_time(async { find.await?.try_collect().await }).await
     }
 
+    /// Reads a page: the documents of a cursor that asks for at least one more than `limit`, in their stored sizes.
+    pub(super) async fn page(
+        &self,
+        found: impl IntoFuture<Output = mongodb::error::Result<Cursor<RawDocumentBuf>>>,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Page<RawDocumentBuf>> {
+        let mut page = PageBuilder::new(limit, max_bytes);
+        if limit == 0 {
+            return Ok(page.finish());
+        }
+        self.in_time(async {
+            let mut found = found.await?;
+            while let Some(raw) = found.try_next().await? {
+                let bytes = raw.as_bytes().len();
+                if !page.push(raw, bytes) {
+                    break;
+                }
+            }
+            Ok(page.finish())
+        })
+        .await
+    }
+
     async fn ensure_indexes(&self) -> Result<()> {
         for (collection, keys, options) in indexes() {
             let index = IndexModel::builder().keys(keys).options(options).build();
             self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
         }
+        // An earlier version listed sessions by this index. Without it every commit writes less.
+        let _ = self.database.collection::<Document>("sessions").drop_index("updated_at_-1").await;
         Ok(())
     }
+}
+
+/// The value for MongoDB's `$limit` with which a page of `limit` documents sees whether there are more.
+pub(super) fn one_more(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)
 }
 
 /// Creates a client for the servers in the settings. It writes with the majority, and reads majority-committed data
@@ -173,7 +205,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
-        ("sessions", doc! {"updated_at": -1}, None),
+        ("sessions", doc! {"updated_at": -1, "_id": -1}, None),
         // Only the sessions of runs have this field. Conversations do not expire.
         ("sessions", doc! {"expires_at": 1}, Some(passing.clone())),
         // Deletion finds the data of a user by it. Sessions without a user have an empty text.

@@ -2,8 +2,10 @@
 
 use super::Db;
 use super::command::{Bulk, Durability};
-use super::document::{self, int, raw, read, sealed, unseal};
+use super::connect::one_more;
+use super::document::{self, date, int, raw, read, sealed, unseal};
 use super::lane::{StatementFailure, Term};
+use super::queries::behind;
 use super::runs::{RUNS, run_document};
 use bson::{RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
@@ -11,9 +13,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
-use storage::store::records::{Acquire, Commit, Record, Recorded};
+use storage::store::records::{Acquire, Commit, Record, Recorded, TurnPlace};
 use storage::store::{Result, StoreError};
 use types::outcome::Outcome;
+use types::page::{Bounds, Page};
 use types::step::{StepRecord, TokenUsage};
 use types::timestamp::Timestamp;
 use types::turn::{StatusAt, TurnMark, TurnRecord};
@@ -78,14 +81,24 @@ impl Db {
     }
 
     pub(super) async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>> {
+        Ok(self.steps_page(session_id, turn_id, Bounds::first(usize::MAX)).await?.items)
+    }
+
+    pub(super) async fn steps_page(
+        &self,
+        session_id: &str,
+        turn_id: &str,
+        bounds: Bounds<String>,
+    ) -> Result<Page<StepRecord>> {
         // The character after `/` is `0`, so this range has exactly the ids that begin with `<session>/<turn>/`.
         let prefix = format!("{session_id}/{turn_id}");
-        let filter = doc! {"_id": {"$gte": format!("{prefix}/"), "$lt": format!("{prefix}0")}};
+        // No key is empty, so no id equals the prefix alone.
+        let after = format!("{prefix}/{}", bounds.after.unwrap_or_default());
+        let filter = doc! {"_id": {"$gt": after, "$lt": format!("{prefix}0")}};
         let collection = self.database.collection::<RawDocumentBuf>("steps");
         // All ids have the same prefix, so this is the order of the keys.
-        let find = collection.find(filter).sort(doc! {"_id": 1});
-        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
-        found.iter().map(read_step).collect()
+        let find = collection.find(filter).sort(doc! {"_id": 1}).limit(one_more(bounds.limit));
+        self.page(find, bounds.limit, bounds.max_bytes).await?.try_map(|raw| read_step(&raw))
     }
 
     /// Writes the records of the turns and their runs, and the steps that are not recorded yet. With
@@ -149,13 +162,21 @@ impl Db {
         Ok([Some(inserted), updated].into_iter().flatten().collect())
     }
 
-    pub(super) async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+    pub(super) async fn turns(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>> {
         let collection = self.database.collection::<RawDocumentBuf>("turns");
         // Sorted without an index: a session keeps few turns, and an index would cost every commit.
-        let filter = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
-        let find = collection.find(filter).sort(doc! {"started_at": -1, "committed_at": -1, "_id": -1});
-        let found = self.first(find, limit).await?;
-        found.iter().map(document::read_turn).collect()
+        let of_session = doc! {"_id": {"$gte": format!("{session_id}/"), "$lt": format!("{session_id}0")}};
+        let behind = bounds.after.map(|(started_at, (committed_at, turn_id))| {
+            let start = date(started_at);
+            let same_start = doc! {"$and": [
+                {"started_at": &start},
+                behind("committed_at", committed_at, &format!("{session_id}/{turn_id}")),
+            ]};
+            doc! {"$or": [{"started_at": {"$lt": start}}, same_start]}
+        });
+        let find = collection.find(doc! {"$and": [of_session, behind.unwrap_or_default()]});
+        let find = find.sort(doc! {"started_at": -1, "committed_at": -1, "_id": -1}).limit(one_more(bounds.limit));
+        self.page(find, bounds.limit, bounds.max_bytes).await?.try_map(|raw| document::read_turn(&raw))
     }
 
     pub(super) async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {

@@ -59,13 +59,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::store::batcher::Batcher;
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
+    SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
 use storage::store::{Listed, Process, Result, Store, StoreError};
 use tokio::sync::Mutex;
 use types::audit::{AuditEntry, AuditQuery};
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -120,6 +121,10 @@ impl Store for MongoStore {
         self.db.steps(session_id, turn_id).await
     }
 
+    async fn steps_page(&self, session_id: &str, turn_id: &str, bounds: Bounds<String>) -> Result<Page<StepRecord>> {
+        self.db.steps_page(session_id, turn_id, bounds).await
+    }
+
     async fn commit(&self, request: Commit) -> Result<Committed> {
         self.commits.submit(request).await
     }
@@ -156,6 +161,10 @@ impl Store for MongoStore {
         self.agents.put(&agent).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> Result<u64> {
+        self.agents.version_count(id).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
         self.agents.put_version(agent).await
     }
@@ -174,6 +183,10 @@ impl Store for MongoStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
         self.workflows.put(&workflow).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> Result<u64> {
+        self.workflows.version_count(id).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
@@ -214,7 +227,7 @@ impl Store for MongoStore {
         self.db.run(run_id).await
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+    async fn runs_page(&self, query: RunQuery) -> Result<Page<RunRecord>> {
         self.db.runs(query).await
     }
 
@@ -238,12 +251,12 @@ impl Store for MongoStore {
         self.reads.submit(session_id.to_owned()).await
     }
 
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
         self.db.sessions(query).await
     }
 
-    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
-        self.db.turns(session_id, limit).await
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>> {
+        self.db.turns(session_id, bounds).await
     }
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
@@ -256,6 +269,10 @@ impl Store for MongoStore {
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {
         self.db.due_timers(horizon, limit).await
+    }
+
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> Result<Page<DueTimer>> {
+        self.db.timers_page(bounds).await
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {

@@ -1,6 +1,7 @@
 //! Reading sessions, and the searches of the housekeeping.
 
 use super::Db;
+use super::connect::one_more;
 use super::document::date;
 use super::lane::read_session;
 use bson::{Document, RawDocumentBuf, doc};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use storage::store::Result;
 use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
 use types::access::Scope;
+use types::page::Page;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -26,7 +28,7 @@ impl Db {
         Ok(sessions)
     }
 
-    pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+    pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Page<Session>> {
         let mut filter = doc! {"kind": {"$ne": "run"}};
         if let Some(status) = query.status {
             filter.insert("workflow_state.status", status.as_str());
@@ -34,11 +36,12 @@ impl Db {
         if let Some(agent_id) = query.agent_id {
             filter.insert("agent_id", agent_id);
         }
-        let filter = doc! {"$and": [filter, in_scope(&query.scope)]};
+        let behind = query.after.map(|(at, id)| behind("updated_at", at, &id)).unwrap_or_default();
+        let filter = doc! {"$and": [filter, in_scope(&query.scope), behind]};
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
-        let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
-        let found = self.first(find, query.limit).await?;
-        found.iter().map(read_session).collect()
+        let find = collection.find(filter).sort(doc! {"updated_at": -1, "_id": -1});
+        let find = find.projection(doc! {"history": 0, "outbox": 0}).limit(one_more(query.limit));
+        self.page(find, query.limit, query.max_bytes).await?.try_map(|raw| read_session(&raw))
     }
 
     pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
@@ -97,6 +100,13 @@ impl Db {
         };
         Ok(found.iter().map(session).collect())
     }
+}
+
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both descending.
+pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
+    let earlier = [doc! {field: {"$lt": date(at)}}, doc! {field: date(at), "_id": {"$lt": id}}];
+    // The first condition bounds the scan of the index.
+    doc! {field: {"$lte": date(at)}, "$or": earlier.to_vec()}
 }
 
 /// The filter for the sessions of a scope.

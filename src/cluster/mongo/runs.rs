@@ -2,13 +2,16 @@
 
 use super::Db;
 use super::command::Bulk;
+use super::connect::one_more;
 use super::document::{free_form, int, raw, read, unseal_fields};
+use super::queries::behind;
 use bson::raw::cstr;
 use bson::{Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use serde_json::Value;
 use std::sync::Arc;
 use storage::store::batcher::EstimatedSize;
 use storage::store::{Result, StoreError};
+use types::page::Page;
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
 
@@ -63,7 +66,7 @@ impl Db {
         found.as_ref().map(read_run).transpose()
     }
 
-    pub(super) async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+    pub(super) async fn runs(&self, query: RunQuery) -> Result<Page<RunRecord>> {
         let mut filter = Document::new();
         if let Some(workflow_id) = query.workflow_id {
             filter.insert("workflow_id", workflow_id);
@@ -80,16 +83,15 @@ impl Db {
         if let Some(turn_id) = query.turn_id {
             filter.insert("turn_id", turn_id);
         }
-        let sort = match query.by_end {
-            true => {
-                filter.insert("ended_at", doc! {"$ne": null});
-                doc! {"ended_at": -1, "_id": -1}
-            }
-            false => doc! {"created_at": -1, "_id": -1},
-        };
+        let time = if query.by_end { "ended_at" } else { "created_at" };
+        if query.by_end {
+            filter.insert("ended_at", doc! {"$ne": null});
+        }
+        let behind = query.after.map(|(at, id)| behind(time, at, &id)).unwrap_or_default();
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
-        let found = self.first(collection.find(filter).sort(sort), query.limit).await?;
-        found.iter().map(read_run).collect()
+        let find = collection.find(doc! {"$and": [filter, behind]}).sort(doc! {time: -1, "_id": -1});
+        let page = self.page(find.limit(one_more(query.limit)), query.limit, query.max_bytes).await?;
+        page.try_map(|raw| read_run(&raw))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Due timers, and the election of the scheduler.
 
 use super::Db;
+use super::connect::one_more;
 use super::document::{date, int, millis, read};
 use base::clock::moment;
 use bson::{Document, RawDocumentBuf, doc};
@@ -9,7 +10,8 @@ use mongodb::options::ReturnDocument;
 use serde::Deserialize;
 use std::time::Duration;
 use storage::store::Result;
-use storage::store::records::{DueTimer, DueTimers};
+use storage::store::records::{DueTimer, DueTimers, TimerPlace};
+use types::page::{Bounds, Page};
 use types::timer::Timer;
 
 impl Db {
@@ -49,6 +51,43 @@ impl Db {
         timers.sort_by_key(|due| due.timer.due_at);
         timers.truncate(limit);
         Ok(DueTimers { now, at, timers })
+    }
+
+    pub(super) async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> Result<Page<DueTimer>> {
+        #[derive(Deserialize)]
+        struct Found {
+            #[serde(rename = "_id")]
+            session_id: String,
+            timers: Timer,
+        }
+        let (first, behind) = match bounds.after {
+            None => (bson::DateTime::MIN.into(), doc! {}),
+            Some((due_at, (session_id, timer_id))) => {
+                let due_at = date(due_at);
+                let later = doc! {"timers.due_at": {"$gt": &due_at}};
+                let of_later_session = doc! {"timers.due_at": &due_at, "_id": {"$gt": &session_id}};
+                let later_id =
+                    doc! {"timers.due_at": &due_at, "_id": &session_id, "timers.timer_id": {"$gt": timer_id}};
+                (due_at, doc! {"$or": [later, of_later_session, later_id]})
+            }
+        };
+        let pipeline = [
+            doc! {"$match": {"timers.due_at": {"$gte": first}}},
+            doc! {"$project": {"timers": 1}},
+            doc! {"$unwind": "$timers"},
+            doc! {"$match": behind},
+            doc! {"$sort": {"timers.due_at": 1, "_id": 1, "timers.timer_id": 1}},
+            doc! {"$limit": one_more(bounds.limit)},
+        ];
+        let collection = self.database.collection::<RawDocumentBuf>("sessions");
+        let found = collection.aggregate(pipeline).with_type::<RawDocumentBuf>();
+        self.page(found, bounds.limit, bounds.max_bytes).await?.try_map(|raw| {
+            let Found { session_id, mut timers } = read(&raw, "a session's timers")?;
+            if let Some(action) = &mut timers.action {
+                action.params = super::document::unseal_fields(std::mem::take(&mut action.params));
+            }
+            Ok(DueTimer { session_id, timer: timers })
+        })
     }
 
     pub(super) async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {

@@ -81,6 +81,14 @@ impl<T: Versioned> VersionedCollection<T> {
         cached(&self.versions, id, hash, load).await
     }
 
+    /// Returns the number of stored versions.
+    pub(super) async fn version_count(&self, id: &str) -> Result<u64> {
+        let versions = self.db.database.collection::<Document>(T::VERSIONS);
+        // The character after `/` is `0`, and no id has a `/`.
+        let of_id = doc! {"_id": {"$gte": version_id(id, ""), "$lt": format!("{id}0")}};
+        self.db.in_time(versions.count_documents(of_id)).await
+    }
+
     /// Makes a version the current one. Returns false when it already was. Returns only after [`CURRENT_TTL`], when no
     /// process uses an older version any longer.
     pub(super) async fn put(&self, record: &T) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! Checks of the local files and environment: prompts, models' keys, agent files.
 
 use super::{Finding, Level};
-use base::config::{Provider, SecretValues, Settings};
+use base::config::{Backend, Provider, SecretValues, Settings, rights};
 use definitions::agent::{AgentRecord, load};
 use engine::prompt::Prompts;
 use std::collections::BTreeSet;
@@ -12,11 +12,22 @@ use storage::store::Store;
 pub fn files(settings: &Settings) -> Vec<Finding> {
     let mut findings = prompts(settings);
     findings.extend(keys(settings));
+    findings.extend(data_file(settings));
     findings.extend(settings.gateway.grpc_listen.map(|address| {
         let what = format!("it is {address}, and this version serves no gRPC: nothing listens on it");
         Finding::advice("gateway.grpc_listen", what, "remove the setting; the gateway serves HTTP")
     }));
     findings
+}
+
+/// Checks who may read the file of the embedded backend.
+fn data_file(settings: &Settings) -> Option<Finding> {
+    let path = settings.data_dir.join("turnwheel.redb");
+    let mode = rights::open_to_others(&path).filter(|_| settings.backend == Backend::Embedded)?;
+    // A folder that others cannot enter protects its files.
+    rights::open_to_others(&settings.data_dir)?;
+    let what = format!("other users of this machine may read the conversations in {} (mode {mode:o})", path.display());
+    Some(Finding::problem("data_dir", what, format!("run `chmod 600 {}`", path.display())))
 }
 
 fn prompts(settings: &Settings) -> Vec<Finding> {

@@ -4,6 +4,7 @@
 
 use super::erasure::ERASED;
 use super::fault::FileFault;
+use super::rights;
 use super::tables::{self, LAYOUT, META};
 use base::error::SharedError;
 use redb::{Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError};
@@ -27,6 +28,7 @@ pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFa
 }
 
 fn fill(read: &ReadTransaction, path: &Path) -> Result<(), FileFault> {
+    rights::create_file(path).map_err(|error| failed(path, error))?;
     let copy = Database::create(path).map_err(|error| failed(path, error))?;
     let mut transaction = copy.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;

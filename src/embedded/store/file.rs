@@ -8,7 +8,7 @@ use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
 use super::publisher::Publisher;
 use super::tables::{self, LAYOUT, Tables};
-use super::{copy, pending_rows};
+use super::{copy, pending_rows, rights};
 use base::clock::Clock;
 use base::error::SharedError;
 use base::metrics::{metrics, observe_items};
@@ -67,9 +67,7 @@ impl std::fmt::Debug for EmbeddedFile {
 impl EmbeddedFile {
     /// Opens the file at `path`. Creates the file and its folder when they are missing.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
-        }
+        rights::prepare(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
         let open = || Builder::new().set_cache_size(CACHE_BYTES).create(path);
         let unusable = |fault: FileFault| OpenError::Unusable { path: path.to_owned(), source: fault.into() };
         let database = match open() {

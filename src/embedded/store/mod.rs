@@ -11,7 +11,7 @@
 //! - `erasure`: deletion. [`queries`] has the reads.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
 //!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
-//! - `first_failure`, `fault` and `open_error`: errors of the file.
+//! - [`rights`]: who may read the file. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
 mod catalog;
@@ -27,6 +27,7 @@ mod open_error;
 mod pending_rows;
 mod publisher;
 mod queries;
+mod rights;
 mod runs;
 mod session_plans;
 mod sessions;
@@ -58,12 +59,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
+    SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, lane, session_cache};
 use types::audit::{AuditEntry, AuditQuery};
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -149,6 +151,10 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| queries::steps(read, session_id, turn_id))?)
     }
 
+    async fn steps_page(&self, session_id: &str, turn_id: &str, bounds: Bounds<String>) -> Result<Page<StepRecord>> {
+        Ok(self.file.read(|read| queries::steps_page(read, session_id, turn_id, &bounds))?)
+    }
+
     async fn commit(&self, request: Commit) -> Result<Committed> {
         let granted = self.cache.take_granted(&request.session_id, request.epoch);
         let encoded = request.change.as_deref().map(turns::Encoded::from_change).transpose()?;
@@ -232,6 +238,10 @@ impl Store for EmbeddedStore {
         Ok(self.catalog.agents.put(&self.file, agent).await?)
     }
 
+    async fn agent_version_count(&self, id: &str) -> Result<u64> {
+        Ok(self.catalog.agents.version_count(&self.file, id)?)
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
         Ok(self.catalog.agents.put_version(&self.file, agent).await?)
     }
@@ -250,6 +260,10 @@ impl Store for EmbeddedStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool> {
         Ok(self.catalog.workflows.put(&self.file, workflow).await?)
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> Result<u64> {
+        Ok(self.catalog.workflows.version_count(&self.file, id)?)
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
@@ -293,7 +307,7 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| runs::one(read, run_id))?)
     }
 
-    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+    async fn runs_page(&self, query: RunQuery) -> Result<Page<RunRecord>> {
         Ok(self.file.read(|read| runs::list(read, &query))?)
     }
 
@@ -318,12 +332,12 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
     }
 
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
         Ok(self.file.read(|read| queries::sessions(read, &query))?)
     }
 
-    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
-        Ok(self.file.read(|read| queries::turns(read, session_id, limit))?)
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>> {
+        Ok(self.file.read(|read| queries::turns(read, session_id, &bounds))?)
     }
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>> {
@@ -338,6 +352,10 @@ impl Store for EmbeddedStore {
         let (now, at) = (self.file.clock().now(), self.file.clock().moment());
         let timers = self.file.read(|read| queries::due_timers(read, now.plus(horizon), limit))?;
         Ok(DueTimers { now, at, timers })
+    }
+
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> Result<Page<DueTimer>> {
+        Ok(self.file.read(|read| queries::timers_page(read, &bounds))?)
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {

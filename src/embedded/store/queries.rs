@@ -2,13 +2,14 @@
 
 use super::fault::FileFault;
 use super::sessions::{IDLE_FLAG, is_idle};
-use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode};
+use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode, encode};
 use super::{history, lanes};
 use redb::{ReadTransaction, ReadableTable};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
-use storage::store::records::{DueTimer, IdleSession, SessionQuery};
+use storage::store::records::{DueTimer, IdleSession, SessionQuery, TimerPlace, TurnPlace};
+use types::page::{Bounds, Page, PageBuilder};
 use types::session::{Kind, Session};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
@@ -61,21 +62,23 @@ pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fi
 }
 
 /// Lists sessions, the last changed first. Decodes only the sessions that it returns or has to filter.
-pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Vec<Session>, FileFault> {
+pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Page<Session>, FileFault> {
     let (table, mut lanes) = (read.open_table(SESSIONS)?, lanes::all(read)?);
     let mut order = Vec::new();
     for row in table.iter()? {
         let (id, value) = row?;
         let updated_at = lanes.get(id.value()).map_or(value.value().0, |lane| lane.updated_at.as_millis());
-        order.push((Reverse(updated_at), id.value().to_owned()));
+        order.push((updated_at, id.value().to_owned()));
+    }
+    if let Some((at, id)) = &query.after {
+        order.retain(|(updated_at, other)| (*updated_at, other) < (at.as_millis(), id));
     }
     order.sort_unstable();
-    let mut found = Vec::new();
-    for (_, id) in order {
-        if found.len() >= query.limit {
-            break;
-        }
-        let Some(mut session) = head(&table, &id)? else { continue };
+    let mut page = PageBuilder::new(query.limit, query.max_bytes);
+    for (_, id) in order.into_iter().rev() {
+        let Some(row) = table.get(id.as_str())? else { continue };
+        let bytes = row.value().3;
+        let mut session: Session = decode(|| session_name(&id), bytes)?;
         if let Some(lane) = lanes.remove(&id) {
             lane.apply_to(&mut session);
         }
@@ -83,11 +86,12 @@ pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<V
             && query.status.is_none_or(|status| session.workflow_state.status == status)
             && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
             && query.scope.covers(&id, &session.channel, &session.agent_id)
+            && !page.push(session, bytes.len())
         {
-            found.push(session);
+            break;
         }
     }
-    Ok(found)
+    Ok(page.finish())
 }
 
 /// Lists chat sessions that have waited only for their user since `before`.
@@ -134,8 +138,30 @@ pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result
     Ok(steps.into_values().collect())
 }
 
-/// Implements [`Store::turns`](storage::store::Store::turns).
-pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Result<Vec<TurnRecord>, FileFault> {
+/// Reads a page of the steps of a turn, ordered by key.
+pub(super) fn steps_page(
+    read: &ReadTransaction,
+    session: &str,
+    turn: &str,
+    bounds: &Bounds<String>,
+) -> Result<Page<StepRecord>, FileFault> {
+    let mut page = PageBuilder::new(bounds.limit, bounds.max_bytes);
+    let is_behind = |step: &StepRecord| bounds.after.as_ref().is_none_or(|after| step.key > *after);
+    for step in steps(read, session, turn)?.into_iter().filter(is_behind) {
+        let bytes = encode("a step", &step)?.len();
+        if !page.push(step, bytes) {
+            break;
+        }
+    }
+    Ok(page.finish())
+}
+
+/// Implements [`Store::turns_page`](storage::store::Store::turns_page).
+pub(super) fn turns(
+    read: &ReadTransaction,
+    session: &str,
+    bounds: &Bounds<TurnPlace>,
+) -> Result<Page<TurnRecord>, FileFault> {
     let table = read.open_table(TURNS)?;
     let mut order = Vec::new();
     for row in table.range((session, "")..)? {
@@ -145,17 +171,22 @@ pub(super) fn turns(read: &ReadTransaction, session: &str, limit: usize) -> Resu
             break;
         }
         let (committed_at, record, _) = value.value();
+        let committed_at = Timestamp::from_millis(committed_at);
         // A record that cannot be decoded fails the listing only if it is listed.
-        let started_at =
-            decode::<TurnMark>(String::new, record).map_or(committed_at, |mark| mark.started_at.as_millis());
-        order.push((started_at, committed_at, turn.to_owned()));
+        let started_at = decode::<TurnMark>(String::new, record).map_or(committed_at, |mark| mark.started_at);
+        order.push((started_at, (committed_at, turn.to_owned())));
     }
+    order.retain(|place| bounds.after.as_ref().is_none_or(|after| place < after));
     order.sort_unstable();
-    let mut turns = Vec::new();
-    for (.., id) in order.into_iter().rev().take(limit) {
-        turns.extend(turn(read, session, &id)?);
+    let mut page = PageBuilder::new(bounds.limit, bounds.max_bytes);
+    for (_, (_, id)) in order.into_iter().rev() {
+        let Some(row) = table.get((session, id.as_str()))? else { continue };
+        let (_, record, _) = row.value();
+        if !page.push(decode(|| turn_name(session, &id), record)?, record.len()) {
+            break;
+        }
     }
-    Ok(turns)
+    Ok(page.finish())
 }
 
 /// Reads one turn.
@@ -181,4 +212,28 @@ pub(super) fn due_timers(read: &ReadTransaction, until: Timestamp, limit: usize)
         due.extend(timer.map(|timer| DueTimer { session_id: session_id.to_owned(), timer }));
     }
     Ok(due)
+}
+
+/// Implements [`Store::timers_page`](storage::store::Store::timers_page).
+pub(super) fn timers_page(read: &ReadTransaction, bounds: &Bounds<TimerPlace>) -> Result<Page<DueTimer>, FileFault> {
+    let (sessions, timers) = (read.open_table(SESSIONS)?, read.open_table(TIMERS)?);
+    let mut page = PageBuilder::new(bounds.limit, bounds.max_bytes);
+    let rows = match &bounds.after {
+        Some((due_at, (session, timer))) => {
+            let after = (due_at.as_millis(), session.as_str(), timer.as_str());
+            timers.range::<(i64, &str, &str)>((Bound::Excluded(after), Bound::Unbounded))?
+        }
+        None => timers.iter()?,
+    };
+    for row in rows {
+        let (key, _) = row?;
+        let (_, session_id, timer_id) = key.value();
+        let of_session = head(&sessions, session_id)?.map(|session| session.timers).unwrap_or_default();
+        let Some(timer) = of_session.into_iter().find(|timer| timer.timer_id == timer_id) else { continue };
+        let bytes = encode("a timer", &timer)?.len();
+        if !page.push(DueTimer { session_id: session_id.to_owned(), timer }, bytes) {
+            break;
+        }
+    }
+    Ok(page.finish())
 }

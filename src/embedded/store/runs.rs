@@ -4,6 +4,7 @@ use super::fault::FileFault;
 use super::sessions;
 use super::tables::{RUN_ENDS, RUN_TIMES, RUNS, Tables, decode, encode};
 use redb::{ReadTransaction, ReadableTable};
+use types::page::{Page, PageBuilder};
 use types::run::{RunQuery, RunRecord};
 use types::timestamp::Timestamp;
 
@@ -71,18 +72,25 @@ pub(super) fn one(read: &ReadTransaction, run_id: &str) -> Result<Option<RunReco
     }
 }
 
-/// Implements [`Store::runs`](storage::store::Store::runs).
-pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Vec<RunRecord>, FileFault> {
-    let mut found = Vec::new();
-    let by_time = read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?;
-    for row in by_time.iter()?.rev() {
-        if found.len() >= query.limit {
+/// Implements [`Store::runs_page`](storage::store::Store::runs_page).
+pub(super) fn list(read: &ReadTransaction, query: &RunQuery) -> Result<Page<RunRecord>, FileFault> {
+    let mut page = PageBuilder::new(query.limit, query.max_bytes);
+    let (by_time, runs) = (read.open_table(if query.by_end { RUN_ENDS } else { RUN_TIMES })?, read.open_table(RUNS)?);
+    let rows = match &query.after {
+        Some((at, id)) => by_time.range(..(at.as_millis(), id.as_str()))?,
+        None => by_time.iter()?,
+    };
+    for row in rows.rev() {
+        let (key, _) = row?;
+        let id = key.value().1;
+        let Some(found) = runs.get(id)? else { continue };
+        let bytes = found.value().1;
+        let run = decode(|| name(id), bytes)?;
+        if fits(query, &run) && !page.push(run, bytes.len()) {
             break;
         }
-        let (key, _) = row?;
-        found.extend(one(read, key.value().1)?.filter(|run| fits(query, run)));
     }
-    Ok(found)
+    Ok(page.finish())
 }
 
 fn fits(query: &RunQuery, run: &RunRecord) -> bool {

@@ -92,6 +92,21 @@ impl<T: HasVersionTables> VersionedTable<T> {
         }))
     }
 
+    /// Returns the number of stored versions.
+    pub(super) fn version_count(&self, file: &EmbeddedFile, id: &str) -> Result<u64, FileFault> {
+        file.read(|read| {
+            let mut count = 0;
+            for row in read.open_table(T::VERSION_TABLE)?.range((id, "")..)? {
+                let (key, _) = row?;
+                if key.value().0 != id {
+                    break;
+                }
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+
     /// Returns all current versions without an owner, ordered by id.
     pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use types::audit::{AuditEntry, AuditQuery};
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -126,6 +127,9 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// Returns all recorded steps of a turn, ordered by key.
     async fn steps(&self, session_id: &str, turn_id: &str) -> Result<Vec<StepRecord>>;
 
+    /// Returns a page of the recorded steps of a turn, ordered by key. A place is a key.
+    async fn steps_page(&self, session_id: &str, turn_id: &str, bounds: Bounds<String>) -> Result<Page<StepRecord>>;
+
     /// Ends a turn: writes state, history, `last_seq`, timers, tokens and outbox in one update that is fenced by the
     /// epoch.
     ///
@@ -176,6 +180,9 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// another document.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
+    /// Returns the number of stored versions of an agent.
+    async fn agent_version_count(&self, agent_id: &str) -> Result<u64>;
+
     /// Stores a version for [`Store::agent_version`] without making it the current one. For agents that are compiled
     /// into the program. Durable on return. Refuses a version that is stored with another document.
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()>;
@@ -213,6 +220,9 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// process returns it. Returns false when this version already was the current one. Refuses a version that is stored
     /// with another document.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
+
+    /// Returns the number of stored versions of a workflow.
+    async fn workflow_version_count(&self, workflow_id: &str) -> Result<u64>;
 
     /// Stores a version for [`Store::workflow_version`] without making it the current one. For workflows that are
     /// compiled into the program. Durable on return. Refuses a version that is stored with another document.
@@ -256,7 +266,12 @@ pub trait Store: Erasure + Send + Sync + 'static {
 
     /// Returns the records of runs, newest first by `created_at`, or the latest ended first with [`RunQuery::by_end`].
     /// Equal times are ordered by run id, descending.
-    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>>;
+    async fn runs(&self, query: RunQuery) -> Result<Vec<RunRecord>> {
+        Ok(self.runs_page(query).await?.items)
+    }
+
+    /// Returns the runs of [`Store::runs`], and whether there are more.
+    async fn runs_page(&self, query: RunQuery) -> Result<Page<RunRecord>>;
 
     // --- queries
 
@@ -265,12 +280,23 @@ pub trait Store: Erasure + Send + Sync + 'static {
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
     /// Returns sessions without their histories, the last changed first. Commits and recorded statuses are changes. A
-    /// store may also count acquisitions and releases. Sessions that changed in the same millisecond have no order.
-    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>>;
+    /// store may also count acquisitions and releases. Sessions that changed in the same millisecond are ordered by id,
+    /// descending.
+    async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
+        Ok(self.sessions_page(query).await?.items)
+    }
+
+    /// Returns the sessions of [`Store::sessions`], and whether there are more.
+    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>>;
 
     /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
     /// `committed_at`, then by turn id, both descending.
-    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>>;
+    async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {
+        Ok(self.turns_page(session_id, Bounds::first(limit)).await?.items)
+    }
+
+    /// Returns a page of the turns of a session, in the order of [`Store::turns`].
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>>;
 
     /// Returns the record of one turn.
     async fn turn(&self, session_id: &str, turn_id: &str) -> Result<Option<TurnRecord>>;
@@ -284,6 +310,10 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// Returns at most `limit` timers that are due within `horizon` from now, earliest first. Timers that are due in the
     /// same millisecond have no order.
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
+
+    /// Returns a page of the timers of all sessions, next due first. Timers that are due in the same millisecond are
+    /// ordered by session, then by timer id.
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> Result<Page<DueTimer>>;
 
     /// Returns at most `limit` lanes with work and no lease holder, the longest abandoned first. A lane has work when
     /// `pending_seq > last_seq` or a turn is open. It has no lease holder when it has no lease, or one that expired.

@@ -242,11 +242,22 @@ pub struct SessionQuery {
     pub agent_id: Option<String>,
     /// The largest number of sessions to return.
     pub limit: usize,
+    /// Lists only sessions behind this place.
+    pub after: Option<SessionPlace>,
+    /// The listing ends before the session with which it would have more bytes, but not before the first one.
+    pub max_bytes: usize,
 }
+
+/// The place of a session in the listing: when it last changed, and its id.
+pub type SessionPlace = (Timestamp, String);
+/// The place of a turn among those of its session: its start, its commit, its id.
+pub type TurnPlace = (Timestamp, (Timestamp, String));
+/// The place of a timer in the listing: when it is due, its session, its id.
+pub type TimerPlace = (Timestamp, (String, String));
 
 impl Default for SessionQuery {
     fn default() -> Self {
-        Self { scope: Scope::default(), status: None, agent_id: None, limit: 50 }
+        Self { scope: Scope::default(), status: None, agent_id: None, limit: 50, after: None, max_bytes: usize::MAX }
     }
 }
 

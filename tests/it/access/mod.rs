@@ -2,6 +2,7 @@
 //! audit trail. [`roles`] asks every endpoint of the OpenAPI description.
 
 mod audit;
+mod commands;
 mod fairness;
 mod limits;
 mod roles;

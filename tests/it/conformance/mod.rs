@@ -11,8 +11,8 @@ pub mod kit;
 mod lanes;
 mod listings;
 mod queue;
-mod runs;
-mod session_plans;
+pub mod runs;
+pub mod session_plans;
 mod store;
 mod values;
 

@@ -11,13 +11,13 @@ use types::run::{NodeState, RunQuery, RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
 use types::session::Kind;
 
-pub(super) fn workflow(id: &str, description: &str) -> WorkflowRecord {
+pub fn workflow(id: &str, description: &str) -> WorkflowRecord {
     let stages = json!([{"id": "a", "runnable": "analyst", "input": "{query}"}]);
     let document = json!({"type": "pipeline", "id": id, "description": description, "stages": stages});
     WorkflowRecord::from_document(document, clock::now()).unwrap()
 }
 
-pub(super) fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
+pub fn run(id: &str, workflow_id: &str, status: RunStatus) -> RunRecord {
     RunRecord {
         run_id: id.into(),
         workflow_id: workflow_id.into(),

@@ -21,7 +21,7 @@ fn fields(prompt: &str) -> Map<String, Value> {
     fields.as_object().cloned().unwrap()
 }
 
-pub(super) fn plan(id: &str, session: &str, prompt: &str) -> WorkflowRecord {
+pub fn plan(id: &str, session: &str, prompt: &str) -> WorkflowRecord {
     let origin = PlanOrigin { id, owner_session: session, agent_id: "planner" };
     WorkflowRecord::of_plan(origin, &fields(prompt), clock::now()).unwrap()
 }

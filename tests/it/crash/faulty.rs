@@ -15,6 +15,7 @@ use storage::queue::{self, *};
 use storage::store::{self, *};
 use types::audit::{AuditEntry, AuditQuery};
 use types::event::OutEvent;
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -170,6 +171,15 @@ impl Store for FaultyStore {
         self.wire.counted("steps", session_id, self.inner.steps(session_id, turn_id)).await
     }
 
+    async fn steps_page(
+        &self,
+        session_id: &str,
+        turn_id: &str,
+        bounds: Bounds<String>,
+    ) -> store::Result<Page<StepRecord>> {
+        self.wire.plainly(self.inner.steps_page(session_id, turn_id, bounds)).await
+    }
+
     async fn commit(&self, request: Commit) -> store::Result<Committed> {
         let lane = request.session_id.clone();
         let call = async {
@@ -255,6 +265,10 @@ impl Store for FaultyStore {
         self.wire.plainly(self.inner.knowledge(agent_id)).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.agent_version_count(id)).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {
         self.wire.counted("put_agent_version", "", self.inner.put_agent_version(agent)).await
     }
@@ -269,6 +283,10 @@ impl Store for FaultyStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> store::Result<bool> {
         self.wire.plainly(self.inner.put_workflow(workflow)).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.workflow_version_count(id)).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> store::Result<()> {
@@ -310,8 +328,8 @@ impl Store for FaultyStore {
         self.wire.counted("run", run_id, self.inner.run(run_id)).await
     }
 
-    async fn runs(&self, query: RunQuery) -> store::Result<Vec<RunRecord>> {
-        self.wire.plainly(self.inner.runs(query)).await
+    async fn runs_page(&self, query: RunQuery) -> store::Result<Page<RunRecord>> {
+        self.wire.plainly(self.inner.runs_page(query)).await
     }
 
     async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
@@ -325,12 +343,12 @@ impl Store for FaultyStore {
         self.wire.counted("session", session_id, call).await
     }
 
-    async fn sessions(&self, query: SessionQuery) -> store::Result<Vec<Session>> {
-        self.wire.plainly(self.inner.sessions(query)).await
+    async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
+        self.wire.plainly(self.inner.sessions_page(query)).await
     }
 
-    async fn turns(&self, session_id: &str, limit: usize) -> store::Result<Vec<TurnRecord>> {
-        self.wire.plainly(self.inner.turns(session_id, limit)).await
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> store::Result<Page<TurnRecord>> {
+        self.wire.plainly(self.inner.turns_page(session_id, bounds)).await
     }
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> store::Result<Option<TurnRecord>> {
@@ -347,6 +365,10 @@ impl Store for FaultyStore {
             due.timers = lag.due(due.timers);
         }
         Ok(due)
+    }
+
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> store::Result<Page<DueTimer>> {
+        self.wire.plainly(self.inner.timers_page(bounds)).await
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> store::Result<Vec<AbandonedLane>> {

@@ -18,6 +18,7 @@ use storage::queue::{self, *};
 use storage::store::{self, *};
 use types::audit::{AuditEntry, AuditQuery};
 use types::event::OutEvent;
+use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
 use types::session::Session;
@@ -197,6 +198,15 @@ impl Store for MutantStore {
         self.inner.steps(session_id, turn_id).await
     }
 
+    async fn steps_page(
+        &self,
+        session_id: &str,
+        turn_id: &str,
+        bounds: Bounds<String>,
+    ) -> store::Result<Page<StepRecord>> {
+        self.inner.steps_page(session_id, turn_id, bounds).await
+    }
+
     async fn commit(&self, mut request: Commit) -> store::Result<Committed> {
         match self.broken {
             Broken::Acknowledge => self.acknowledge(&request.session_id, request.last_seq).await,
@@ -274,6 +284,10 @@ impl Store for MutantStore {
         self.inner.knowledge(agent_id).await
     }
 
+    async fn agent_version_count(&self, id: &str) -> store::Result<u64> {
+        self.inner.agent_version_count(id).await
+    }
+
     async fn put_agent_version(&self, agent: &AgentRecord) -> store::Result<()> {
         self.inner.put_agent_version(agent).await
     }
@@ -288,6 +302,10 @@ impl Store for MutantStore {
 
     async fn put_workflow(&self, workflow: WorkflowRecord) -> store::Result<bool> {
         self.inner.put_workflow(workflow).await
+    }
+
+    async fn workflow_version_count(&self, id: &str) -> store::Result<u64> {
+        self.inner.workflow_version_count(id).await
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> store::Result<()> {
@@ -328,20 +346,20 @@ impl Store for MutantStore {
         self.inner.run(run_id).await
     }
 
-    async fn runs(&self, query: RunQuery) -> store::Result<Vec<RunRecord>> {
-        self.inner.runs(query).await
+    async fn runs_page(&self, query: RunQuery) -> store::Result<Page<RunRecord>> {
+        self.inner.runs_page(query).await
     }
 
     async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
         self.inner.session(session_id).await
     }
 
-    async fn sessions(&self, query: SessionQuery) -> store::Result<Vec<Session>> {
-        self.inner.sessions(query).await
+    async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
+        self.inner.sessions_page(query).await
     }
 
-    async fn turns(&self, session_id: &str, limit: usize) -> store::Result<Vec<TurnRecord>> {
-        self.inner.turns(session_id, limit).await
+    async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> store::Result<Page<TurnRecord>> {
+        self.inner.turns_page(session_id, bounds).await
     }
 
     async fn turn(&self, session_id: &str, turn_id: &str) -> store::Result<Option<TurnRecord>> {
@@ -354,6 +372,10 @@ impl Store for MutantStore {
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {
         self.inner.due_timers(horizon, limit).await
+    }
+
+    async fn timers_page(&self, bounds: Bounds<TimerPlace>) -> store::Result<Page<DueTimer>> {
+        self.inner.timers_page(bounds).await
     }
 
     async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> store::Result<Vec<AbandonedLane>> {

@@ -3,6 +3,8 @@
 
 mod models;
 mod operators;
+mod pages;
+mod quotas;
 
 use crate::scenarios::{answer, engine, sales, sales_with};
 use crate::support::backend::{embedded, embedded_with};
