@@ -11,7 +11,7 @@
 use crate::execution::{Services, TurnError};
 use crate::journal::Guard;
 use base::error::SharedError;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use storage::queue::{Publish, QueueError};
 use storage::store::{Store, StoreError};
 use tracing::warn;

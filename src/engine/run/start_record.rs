@@ -141,7 +141,6 @@ fn with_history(history: &[Entry], query: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Map;
     use types::timestamp::Timestamp;
 
     #[test]
