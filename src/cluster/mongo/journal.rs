@@ -2,7 +2,7 @@
 
 use super::Db;
 use super::command::{Bulk, Durability};
-use super::document::{self, int, raw, read, sealed, unseal};
+use super::document::{self, int, raw, read, sealed, stamped, unseal};
 use super::lane::{StatementFailure, Term};
 use super::runs::{RUNS, run_document};
 use bson::{RawDocumentBuf, doc, rawdoc};
@@ -210,7 +210,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         expires_at: Timestamp,
     }
     let job = serde_json::to_value(&turn.job).map_err(StoreError::refused)?;
-    raw(&TurnDocument {
+    let document = raw(&TurnDocument {
         _id: format!("{}/{}", turn.session_id, turn.turn_id),
         session_id: &turn.session_id,
         turn_id: &turn.turn_id,
@@ -227,7 +227,8 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         tokens: turn.tokens,
         epoch,
         expires_at,
-    })
+    })?;
+    Ok(stamped(document))
 }
 
 /// Encodes a step. Its output is free-form JSON.
@@ -262,7 +263,7 @@ fn step_document(
         epoch: u64,
         expires_at: Timestamp,
     }
-    raw(&StepDocument {
+    let document = raw(&StepDocument {
         _id: [session_id, "/", turn_id, "/", &step.key].concat(),
         session_id,
         turn_id,
@@ -280,7 +281,8 @@ fn step_document(
         at: step.at,
         epoch,
         expires_at,
-    })
+    })?;
+    Ok(stamped(document))
 }
 
 fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {

@@ -6,8 +6,9 @@ use super::lane::read_session;
 use bson::{Document, RawDocumentBuf, doc};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::Result;
 use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
+use storage::store::{Result, StoreError};
+use tracing::warn;
 use types::access::Scope;
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -38,7 +39,7 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let find = collection.find(filter).sort(doc! {"updated_at": -1}).projection(doc! {"history": 0, "outbox": 0});
         let found = self.first(find, query.limit).await?;
-        found.iter().map(read_session).collect()
+        found.iter().map(read_session).filter(|read| !is_newer(read)).collect()
     }
 
     pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
@@ -96,6 +97,17 @@ impl Db {
             last_seq: u64::try_from(found.get_i64("last_seq").unwrap_or(0)).unwrap_or(0),
         };
         Ok(found.iter().map(session).collect())
+    }
+}
+
+/// Whether only a newer version can read a document. Listings leave it out, so that it does not hide the others.
+pub(super) fn is_newer<T>(read: &Result<T>) -> bool {
+    match read {
+        Err(error @ StoreError::Newer { .. }) => {
+            warn!("left out of a listing: {error}");
+            true
+        }
+        _ => false,
     }
 }
 

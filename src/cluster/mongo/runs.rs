@@ -2,7 +2,8 @@
 
 use super::Db;
 use super::command::Bulk;
-use super::document::{free_form, int, raw, read, unseal_fields};
+use super::document::{free_form, int, raw, read, stamped, unseal_fields};
+use super::queries::is_newer;
 use bson::raw::cstr;
 use bson::{Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use serde_json::Value;
@@ -89,7 +90,7 @@ impl Db {
         };
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
         let found = self.first(collection.find(filter).sort(sort), query.limit).await?;
-        found.iter().map(read_run).collect()
+        found.iter().map(read_run).filter(|read| !is_newer(read)).collect()
     }
 }
 
@@ -112,7 +113,7 @@ pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -
     if run.ended_at.is_some() {
         document.append(cstr!("expires_at"), bson::DateTime::from_millis(expires_at.as_millis()));
     }
-    Ok(document)
+    Ok(stamped(document))
 }
 
 fn read_run(raw: &RawDocumentBuf) -> Result<RunRecord> {
