@@ -42,7 +42,7 @@ impl WorkersOverview {
     }
 
     /// The number of workers that have left a job to newer workers within `span`, and the highest format that these read;
-    /// `None` if there is none.
+    /// `None` if no worker has.
     pub fn leaving_to_newer(&self, now: Timestamp, span: Duration) -> Option<(usize, u32)> {
         let lately = |worker: &&Process| worker.newer_at.is_some_and(|at| at.until(now) < span);
         let leaving: Vec<&Process> = self.workers.iter().filter(lately).collect();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
-/// The highest format that this version reads and writes. What has format 1 carries no stamp.
+/// The highest format that this version reads and writes. Jobs and documents of format 1 carry no stamp.
 pub const FORMAT: u32 = 1;
 
 /// The name of the stamp in jobs and documents.

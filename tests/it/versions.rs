@@ -1,4 +1,4 @@
-//! Two versions side by side: what a newer version writes is left to it, whatever else goes on. A process of the newer
+//! Two versions side by side: the older one leaves the jobs and documents of the newer one to it. A process of the newer
 //! version is this program with a raised format, which it stamps on all that it writes.
 
 use crate::commands::Folder;
@@ -9,7 +9,7 @@ use crate::support::engine::{Backend, DEADLINE, Engine};
 use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::{backend, eventually};
-use cluster::mongo::schema::SCHEMA;
+use ::cluster::mongo::schema::SCHEMA;
 use serde_json::{Value, json};
 use std::path::Path;
 use storage::store::StoreError;
@@ -23,7 +23,7 @@ on_both_backends!(job_of_a_newer_version_waits_for_it_and_costs_no_attempt,);
 /// The format of the newer version.
 const NEWER: u32 = 2;
 const SESSIONS: usize = 6;
-/// What a worker logs when it leaves a job.
+/// The log message of a worker that leaves a job.
 const LEFT: &str = "left to a worker of a newer version";
 
 async fn job_of_a_newer_version_waits_for_it_and_costs_no_attempt(mut backend: Backend) {
@@ -131,7 +131,7 @@ impl Versions {
         found.get_i64("format").ok()
     }
 
-    /// What the doctor of the older version finds at this place.
+    /// The finding of the older version's doctor at this place.
     async fn finding(&self, place: &str) -> Option<Value> {
         let ended = self.older.run(&["doctor", "--json"], "").await;
         let report: Value = serde_json::from_str(&ended.out).unwrap();
@@ -148,7 +148,7 @@ async fn upgrade_and_rollback_under_load_lose_and_repeat_nothing() {
     versions.talk("会话").await;
     versions.answered("会话", 0).await;
 
-    // Side by side, until the older worker has met what the newer one wrote.
+    // Side by side, until the older worker has met a session of the newer one.
     versions.talk("会话").await;
     let newer = versions.newer("worker");
     versions.begun(versions.newer.path(), 1).await;

@@ -1,7 +1,7 @@
 //! Migration of files of earlier layouts.
 //!
 //! The rows go to a new file, which then takes the place of the old one. So a migration that is interrupted leaves the
-//! old file, and the next start begins again. The old file stays beside the new one, for a return to the old version.
+//! old file, and the next start begins again. The old file is kept next to the new one, for a return to the old version.
 
 use super::copy::{self, INCOMPLETE, with_ending};
 use super::fault::FileFault;
@@ -214,7 +214,7 @@ mod tests {
         let path = folder.path().join("turnwheel.redb");
         write_first_layout(&path);
         assert_eq!(found(&path).unwrap(), Some(FoundLayout { layout: 1, minimum: 1 }));
-        // What an interrupted migration has left is no obstacle.
+        // The file of an interrupted migration is replaced.
         std::fs::write(with_ending(&path, INCOMPLETE), "half").unwrap();
         let mut parts = Vec::new();
         let file = EmbeddedFile::open_with(&path, &mut |part| parts.push(part.to_owned())).unwrap();

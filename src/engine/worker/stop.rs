@@ -170,7 +170,7 @@ fn refused_delay(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
     published_at.map_or(MIN_REFUSED_DELAY, |at| at.until(now)).clamp(MIN_REFUSED_DELAY, MAX_REFUSED_DELAY)
 }
 
-/// The redelivery delay of a job for newer workers. It grows with the job's age, and slowly: while an upgrade goes on, the
+/// The redelivery delay of a job for newer workers. It grows with the job's age, and slowly: during an upgrade, the
 /// next delivery may reach such a worker.
 fn newer_delay(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
     published_at.map_or(MIN_NEWER_DELAY, |at| at.until(now) / 4).clamp(MIN_NEWER_DELAY, MAX_NEWER_DELAY)
