@@ -31,6 +31,7 @@ mod knowledge;
 mod known_names;
 mod list_args;
 mod log;
+mod migrate;
 mod models;
 mod operator_args;
 mod progress;
@@ -57,6 +58,7 @@ use clap_complete::Shell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use types::format;
 use types::ids::{self, IdError};
 
 const EXAMPLES: &str = "\
@@ -165,6 +167,8 @@ enum Command {
     Decisions(decisions::Decisions),
     /// Check servers, settings, agents and lanes, and print how to fix problems
     Doctor(doctor::Doctor),
+    /// Bring the data of an older version up to date, or check whether that is necessary
+    Migrate(migrate::Migrate),
     /// Measure throughput, latency, memory and recovery
     Bench(bench::Bench),
     /// Print the effective settings and the source of each
@@ -249,6 +253,9 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         false => "warn,turnwheel_cluster=error",
     };
     let loaded = Settings::load(&sources)?;
+    if let Some(format) = loaded.env.get(format::TEST_VARIABLE).and_then(|format| format.parse().ok()) {
+        format::pretend(format);
+    }
     log::hide(SecretValues::new(&loaded.settings, &loaded.env));
     let otlp = match cli.command.role() {
         Some(role) => Otlp::start(&loaded.settings.telemetry, role)?,
@@ -286,6 +293,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Decisions(command) => Box::pin(command.run(&loaded)).await,
         Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
+        Command::Migrate(command) => Box::pin(command.run(&loaded)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),
         Command::Config(command) => command.run(&loaded).map(done),
         Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),

@@ -2,11 +2,14 @@
 
 use super::Engine;
 use base::clock;
+use base::metrics::metrics;
 use base::tasks::OnPanic;
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::store::{ANNOUNCE_INTERVAL, Process, Store};
 use tokio::sync::Notify;
 use tracing::debug;
+use types::format;
+use types::timestamp::Timestamp;
 
 /// The announcement of one process. A task renews it from the first role on.
 #[derive(Default)]
@@ -34,7 +37,10 @@ impl Presence {
     }
 
     async fn keep_up(&self, store: &dyn Store) {
-        while let Some(process) = self.process() {
+        while let Some(mut process) = self.process() {
+            process.newer_at = Some(metrics().newer_at.get())
+                .filter(|seconds| *seconds > 0)
+                .map(|seconds| Timestamp::from_millis(seconds * 1_000));
             if let Err(error) = store.announce(process).await {
                 debug!("cannot announce this process in the store, retrying: {error}");
             }
@@ -74,6 +80,8 @@ impl Engine {
             secrets: settings.secrets.allowed().entries(),
             allow_private: settings.http.allow_private.clone(),
             connectors: settings.connectors.keys().cloned().collect(),
+            format: format::current(),
+            newer_at: None,
             started_at: Some(clock::now()),
         }
     }

@@ -126,6 +126,11 @@ impl From<JobError> for CommandError {
             JobError::Empty => {
                 Self::invalid("empty_message", error.to_string(), "give `text` or `attachments`").caused_by(error)
             }
+            JobError::Newer(error) => {
+                let hint = "a process of the newer version can handle it; this one leaves it as it is";
+                Self::unavailable("newer_format", format!("the job needs a newer version: {error}"), hint)
+                    .caused_by(error)
+            }
             JobError::Malformed { .. } | JobError::OtherSession { .. } | JobError::TooDeep(_) => {
                 let hint = "docs/contract/nats.md has the fields of a job";
                 Self::invalid("invalid_request", error.to_string(), hint).caused_by(error)
@@ -170,6 +175,11 @@ impl From<StoreError> for CommandError {
             }
             StoreError::Damaged { what, source } => {
                 Self::internal(&format!("{what} in the store cannot be read"), source)
+            }
+            StoreError::Newer { what, source } => {
+                let message = format!("{what} was written by a newer version of Turnwheel");
+                Self::unavailable("newer_format", &message, "upgrade this process, or ask one of the newer version")
+                    .caused_by(source)
             }
             StoreError::Refused(problem) => Self::internal("the store refused", problem),
         }

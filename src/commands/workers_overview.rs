@@ -7,7 +7,9 @@
 use base::config::Settings;
 use definitions::agent::validate::KnownNames;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use storage::store::{Process, Result, Store};
+use types::timestamp::Timestamp;
 
 /// Selects a list of names in an announcement.
 type ListSelector = fn(&Process) -> &[String];
@@ -37,6 +39,19 @@ impl WorkersOverview {
     /// True when no worker runs.
     pub fn is_empty(&self) -> bool {
         self.workers.is_empty()
+    }
+
+    /// The number of workers that have left a job to newer workers within `span`, and the highest format that these read;
+    /// `None` if no worker has.
+    pub fn leaving_to_newer(&self, now: Timestamp, span: Duration) -> Option<(usize, u32)> {
+        let lately = |worker: &&Process| worker.newer_at.is_some_and(|at| at.until(now) < span);
+        let leaving: Vec<&Process> = self.workers.iter().filter(lately).collect();
+        Some((leaving.len(), leaving.iter().map(|worker| worker.format).max()?))
+    }
+
+    /// The highest format of jobs and documents that a worker reads.
+    pub fn highest_format(&self) -> u32 {
+        self.workers.iter().map(|worker| worker.format).max().unwrap_or_default()
     }
 
     /// The names that are in this list of every worker.

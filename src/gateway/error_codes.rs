@@ -63,6 +63,8 @@ pub(super) const STORE: Codes = codes! {
     INTERNAL_SERVER_ERROR "internal" "the store refused" "the gateway's log has the details";
     SERVICE_UNAVAILABLE "store_unavailable" "the store is unavailable"
         "retry later; /readyz reports when it is reachable again";
+    SERVICE_UNAVAILABLE "newer_format" "session `s1` was written by a newer version of Turnwheel"
+        "upgrade this process, or ask one of the newer version";
 };
 pub(super) const QUEUE: Codes = codes! {
     INTERNAL_SERVER_ERROR "internal" "the queue refused" "the gateway's log has the details";

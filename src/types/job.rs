@@ -1,6 +1,7 @@
 //! Jobs: the messages on `tw.jobs.<session>`. docs/contract/nats.md describes their fields.
 
 use crate::action::Action;
+use crate::format::{self, NewerFormat};
 use crate::timestamp::Timestamp;
 use crate::{depth, ids};
 use schemars::JsonSchema;
@@ -204,6 +205,9 @@ pub enum JobError {
         /// The decoding error.
         source: serde_json::Error,
     },
+    /// A newer version of Turnwheel published the job, and only such a version can process it.
+    #[error("the job needs a newer version: {0}")]
+    Newer(#[from] NewerFormat),
     /// An identifier has an illegal form.
     #[error(transparent)]
     Id(#[from] ids::IdError),
@@ -277,10 +281,10 @@ impl Job {
         }
     }
 
-    /// The job as JSON.
+    /// The job as JSON, with the stamp of its format if it needs one.
     pub fn encode(&self) -> bytes::Bytes {
         // Serialising plain data with text keys into memory cannot fail.
-        serde_json::to_vec(self).unwrap_or_default().into()
+        format::stamp_json(serde_json::to_vec(self).unwrap_or_default()).into()
     }
 }
 
@@ -288,7 +292,7 @@ impl Job {
 pub const DEFAULT_CHANNEL: &str = "default";
 
 /// The fields of every job.
-const COMMON: [&str; 3] = ["type", "session_id", "job_id"];
+const COMMON: [&str; 4] = ["type", "session_id", "job_id", format::FIELD];
 
 impl JobBody {
     /// The fields of this type of job in addition to the common ones.

@@ -22,6 +22,7 @@ pub mod cause;
 pub mod depth;
 pub mod duration;
 pub mod event;
+pub mod format;
 pub mod host_pattern;
 pub mod ids;
 pub mod job;

@@ -70,6 +70,7 @@ mod tour;
 mod tracing;
 mod turn_ends;
 mod tutorials;
+mod versions;
 mod workflow_commands;
 mod workflow_files;
 mod workflow_folder;

@@ -63,6 +63,10 @@ pub struct Metrics {
     rewinds: [IntCounter; REWIND_CAUSES.len()],
     /// Attempts to open sessions that this version cannot read.
     pub unreadable: IntCounter,
+    /// Jobs that were left to workers of a newer version.
+    newer: IntCounter,
+    /// When the last one was, in seconds since 1970; 0 for never.
+    pub newer_at: IntGauge,
     /// Attempts to open sessions that MongoDB or NATS refused permanently.
     pub refused: IntCounter,
     dead_letters: [IntCounter; Cause::ALL.len()],
@@ -154,6 +158,16 @@ impl Metrics {
                 &registry,
                 "turnwheel_unreadable_total",
                 "Attempts to open a session that this version of Turnwheel cannot read.",
+            ),
+            newer: counter(
+                &registry,
+                "turnwheel_newer_total",
+                "Times that a job was left to workers of a newer version, which wrote it or a document that it needs.",
+            ),
+            newer_at: gauge(
+                &registry,
+                "turnwheel_newer_timestamp_seconds",
+                "When a job was last left to workers of a newer version; 0 for never.",
             ),
             refused: counter(
                 &registry,
@@ -251,6 +265,12 @@ impl Metrics {
         if let Some(place) = STATEMENT_OUTCOMES.iter().position(|known| *known == outcome) {
             self.statements[place].inc();
         }
+    }
+
+    /// Counts a job that is left to workers of a newer version. `at` is now, in seconds since 1970.
+    pub fn left_to_newer(&self, at: i64) {
+        self.newer.inc();
+        self.newer_at.set(at);
     }
 
     /// Counts a job that became a dead letter.

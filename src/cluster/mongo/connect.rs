@@ -88,7 +88,7 @@ impl Db {
         let audit_retention = settings.retention.audit.0;
         let db = Self { client, database, commands, retention, plan_retention, audit_retention, cache, clock, probed };
         db.claim(settings).await?;
-        db.ensure_indexes().await?;
+        db.migrate().await?;
         Ok(db)
     }
 
@@ -146,7 +146,7 @@ impl Db {
         .await
     }
 
-    async fn ensure_indexes(&self) -> Result<()> {
+    pub(super) async fn ensure_indexes(&self) -> Result<()> {
         for (collection, keys, options) in indexes() {
             let index = IndexModel::builder().keys(keys).options(options).build();
             self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
@@ -196,7 +196,7 @@ pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 /// Returns every index: its collection, keys and options.
 pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let sparse = IndexOptions::builder().sparse(true).build();
-    let (of_sessions, of_named) = (sparse.clone(), sparse.clone());
+    let (of_sessions, of_named, of_formats) = (sparse.clone(), sparse.clone(), sparse.clone());
     let of_users = IndexOptions::builder().partial_filter_expression(doc! {"user_id": {"$gt": ""}}).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
@@ -206,6 +206,8 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
         ("sessions", doc! {"updated_at": -1, "_id": -1}, None),
+        // Only what needs a newer version than the first one has this field.
+        ("sessions", doc! {"format": 1}, Some(of_formats)),
         // Only the sessions of runs have this field. Conversations do not expire.
         ("sessions", doc! {"expires_at": 1}, Some(passing.clone())),
         // Deletion finds the data of a user by it. Sessions without a user have an empty text.

@@ -6,7 +6,7 @@
 
 use super::problem::sentence;
 use base::error::SharedError;
-use bson::raw::{BindRawBsonRef, CStr};
+use bson::raw::{BindRawBsonRef, CStr, cstr};
 use bson::{Bson, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
 use serde::Serialize;
@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use storage::store::StoreError;
+use types::format;
 use types::job::Job;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
@@ -37,6 +38,19 @@ pub(super) fn raw_with_capacity(bytes: usize, value: &impl Serialize) -> Result<
     RawDocumentBuf::from_bytes(bytes).map_err(StoreError::refused)
 }
 
+/// Adds the stamp of this process' format to a document, if it needs one.
+pub(super) fn stamped(mut document: RawDocumentBuf) -> RawDocumentBuf {
+    stamp(&mut document);
+    document
+}
+
+/// The same in place, also for the fields of an update.
+pub(super) fn stamp(document: &mut RawDocumentBuf) {
+    if let Some(format) = format::stamp() {
+        document.append(cstr!("format"), i64::from(format));
+    }
+}
+
 /// Creates an empty document with enough capacity for most.
 pub(super) fn empty_document() -> RawDocumentBuf {
     let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
@@ -58,8 +72,13 @@ pub fn put(document: &mut RawDocumentBuf, key: &str, value: impl BindRawBsonRef)
     Ok(())
 }
 
-/// Decodes a stored document. `what` names it in the error.
+/// Decodes a stored document. `what` names it in the error. Refuses a document whose stamp says that a newer version wrote
+/// it for newer versions only.
 pub(super) fn read<T: DeserializeOwned>(raw: &RawDocumentBuf, what: &str) -> Result<T, StoreError> {
+    if let Ok(Some(found)) = raw.get(format::FIELD) {
+        let found = found.as_i64().or(found.as_i32().map(i64::from)).and_then(|found| u64::try_from(found).ok());
+        format::check(found.unwrap_or(0)).map_err(|source| StoreError::Newer { what: what.to_owned(), source })?;
+    }
     bson::deserialize_from_slice(raw.as_bytes()).map_err(|error| StoreError::damaged(what, error))
 }
 

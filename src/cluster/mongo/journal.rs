@@ -3,7 +3,7 @@
 use super::Db;
 use super::command::{Bulk, Durability};
 use super::connect::one_more;
-use super::document::{self, date, int, raw, read, sealed, unseal};
+use super::document::{self, date, int, raw, read, sealed, stamped, unseal};
 use super::lane::{StatementFailure, Term};
 use super::queries::behind;
 use super::runs::{RUNS, run_document};
@@ -231,7 +231,7 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         expires_at: Timestamp,
     }
     let job = serde_json::to_value(&turn.job).map_err(StoreError::refused)?;
-    raw(&TurnDocument {
+    let document = raw(&TurnDocument {
         _id: format!("{}/{}", turn.session_id, turn.turn_id),
         session_id: &turn.session_id,
         turn_id: &turn.turn_id,
@@ -248,7 +248,8 @@ fn turn_document(turn: &TurnRecord, epoch: u64, expires_at: Timestamp) -> Result
         tokens: turn.tokens,
         epoch,
         expires_at,
-    })
+    })?;
+    Ok(stamped(document))
 }
 
 /// Encodes a step. Its output is free-form JSON.
@@ -283,7 +284,7 @@ fn step_document(
         epoch: u64,
         expires_at: Timestamp,
     }
-    raw(&StepDocument {
+    let document = raw(&StepDocument {
         _id: [session_id, "/", turn_id, "/", &step.key].concat(),
         session_id,
         turn_id,
@@ -301,7 +302,8 @@ fn step_document(
         at: step.at,
         epoch,
         expires_at,
-    })
+    })?;
+    Ok(stamped(document))
 }
 
 fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {

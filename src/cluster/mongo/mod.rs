@@ -13,6 +13,7 @@
 //!   processes.
 //! - `erasure`: deletion.
 //! - [`meta`]: the claim of the database and the readiness probe.
+//! - [`schema`]: the version of the collections and indexes.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
 //!   texts.
 
@@ -35,6 +36,7 @@ pub mod problem;
 mod processes;
 mod queries;
 mod runs;
+pub mod schema;
 mod session_plans;
 mod timers;
 mod update_ops;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use storage::store::Result;
 use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
 use types::access::Scope;
+use types::format;
 use types::page::Page;
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -37,7 +38,7 @@ impl Db {
             filter.insert("agent_id", agent_id);
         }
         let behind = query.after.map(|(at, id)| behind("updated_at", at, &id)).unwrap_or_default();
-        let filter = doc! {"$and": [filter, in_scope(&query.scope), behind]};
+        let filter = doc! {"$and": [filter, in_scope(&query.scope), behind, readable()]};
         let collection = self.database.collection::<RawDocumentBuf>("sessions");
         let find = collection.find(filter).sort(doc! {"updated_at": -1, "_id": -1});
         let find = find.projection(doc! {"history": 0, "outbox": 0}).limit(one_more(query.limit));
@@ -100,6 +101,11 @@ impl Db {
         };
         Ok(found.iter().map(session).collect())
     }
+}
+
+/// The filter for the documents that this version can read. Listings leave out the others, which would hide all.
+pub(super) fn readable() -> Document {
+    doc! {format::FIELD: {"$not": {"$gt": i64::from(format::current())}}}
 }
 
 /// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both descending.

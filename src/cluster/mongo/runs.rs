@@ -3,8 +3,8 @@
 use super::Db;
 use super::command::Bulk;
 use super::connect::one_more;
-use super::document::{free_form, int, raw, read, unseal_fields};
-use super::queries::behind;
+use super::document::{free_form, int, raw, read, stamped, unseal_fields};
+use super::queries::{behind, readable};
 use bson::raw::cstr;
 use bson::{Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use serde_json::Value;
@@ -89,7 +89,7 @@ impl Db {
         }
         let behind = query.after.map(|(at, id)| behind(time, at, &id)).unwrap_or_default();
         let collection = self.database.collection::<RawDocumentBuf>(RUNS);
-        let find = collection.find(doc! {"$and": [filter, behind]}).sort(doc! {time: -1, "_id": -1});
+        let find = collection.find(doc! {"$and": [filter, behind, readable()]}).sort(doc! {time: -1, "_id": -1});
         let page = self.page(find.limit(one_more(query.limit)), query.limit, query.max_bytes).await?;
         page.try_map(|raw| read_run(&raw))
     }
@@ -114,7 +114,7 @@ pub(super) fn run_document(run: &RunRecord, epoch: u64, expires_at: Timestamp) -
     if run.ended_at.is_some() {
         document.append(cstr!("expires_at"), bson::DateTime::from_millis(expires_at.as_millis()));
     }
-    Ok(document)
+    Ok(stamped(document))
 }
 
 fn read_run(raw: &RawDocumentBuf) -> Result<RunRecord> {

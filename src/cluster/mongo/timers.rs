@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use storage::store::Result;
 use storage::store::records::{DueTimer, DueTimers, TimerPlace};
+use types::format;
 use types::page::{Bounds, Page};
 use types::timer::Timer;
 
@@ -24,7 +25,8 @@ impl Db {
         }
         let near = date(self.clock.latest().plus(horizon));
         let pipeline = [
-            doc! {"$match": {"timers.due_at": {"$lte": near}}},
+            // An older version may not know all fields of a newer one's timers, so they wait for a newer scheduler.
+            doc! {"$match": {"timers.due_at": {"$lte": near}, "format": {"$not": {"$gt": i64::from(format::current())}}}},
             doc! {"$sort": {"timers.due_at": 1}},
             // MongoDB refuses a limit of 0.
             doc! {"$limit": int(u64::try_from(limit.max(1)).unwrap_or(u64::MAX))},

@@ -4,7 +4,7 @@
 //! releases it ([`commit`]). They and the renewal are guarded by the [`fence`](super::fence). All other updates, whose
 //! names end in `unchanged`, have a filter with the fields of the lane, and apply only while these are as given.
 
-use super::document::{append, empty_document, int, put, raw, sealed_fields};
+use super::document::{append, empty_document, int, put, raw, sealed_fields, stamp, stamped};
 use super::fence::{FenceChange, FenceTokens, require_token, statement, with_token};
 use bson::raw::{CStr, cstr};
 use bson::{DateTime, RawArrayBuf, RawBson, RawDocumentBuf, rawdoc};
@@ -27,7 +27,7 @@ pub(super) fn new_session(session: &Session) -> Result<RawDocumentBuf> {
     }
     append(&mut document, cstr!("lease"), &session.lease)?;
     document.append(cstr!("fence"), with_token(&FenceTokens::from_session(session).held())?);
-    Ok(document)
+    Ok(stamped(document))
 }
 
 /// Acquires the lane of a released session. `session` is its state after the acquisition. The update applies only if no
@@ -244,6 +244,7 @@ fn append_progress(set: &mut RawDocumentBuf, commit: &Commit, granted: &Session,
         set.append(cstr!("stream"), date(commit.stream));
     }
     set.append(cstr!("updated_at"), date(now));
+    stamp(set);
 }
 
 /// The fields that get a new value.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use storage::store::batcher::Batcher;
 use storage::store::versioned::{Listed, StoredVersion, Versioned, check_unchanged};
 use storage::store::{Result, StoreError};
+use types::format;
 
 /// The number of cached versions. Versions never change.
 const MAX_CACHED_VERSIONS: u64 = 1_000;
@@ -108,7 +109,11 @@ impl<T: Versioned> VersionedCollection<T> {
         let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
         // A definition that this version of the program cannot decode is replaced, also by one of the same hash.
-        let known = current.and_then(|raw| revive::<T>(&raw).ok());
+        let known = match current.map(|raw| revive::<T>(&raw)) {
+            // It is not for an older version to replace it.
+            Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
+            known => known.and_then(Result::ok),
+        };
         if known.is_some_and(|known| known.hash() == record.hash()) {
             return Ok(false);
         }
@@ -133,6 +138,7 @@ impl<T: Versioned> VersionedCollection<T> {
         match stored.map(|raw| revive::<T>(&raw)) {
             // It has expired in the meantime.
             None => self.db.in_time(put(first)).await?,
+            Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
             // A version that this program cannot decode is of no use to anybody, so it is replaced.
             Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields})).await?,
             Some(Ok(stored)) => {
@@ -168,6 +174,9 @@ pub(super) fn fields<T: Versioned>(db: &Db, record: &T) -> Result<Document> {
     let mut fields = doc! {T::KEY: record.id(), "hash": record.hash(), T::DOCUMENT: file, "updated_at": updated_at};
     if let Some(owner_session) = record.owner_session() {
         fields.extend(doc! {"owner_session": owner_session, "expires_at": date(db.plan_expiry())});
+    }
+    if let Some(format) = format::stamp() {
+        fields.insert(format::FIELD, i64::from(format));
     }
     Ok(fields)
 }

@@ -9,10 +9,12 @@ use base::config::secrets::masked_address;
 use bson::{Bson, Document, doc};
 use cluster::mongo::connect::{HISTORY_WINDOW, ask_admin, client, indexes, unused_preference};
 use cluster::mongo::meta;
+use cluster::mongo::schema::{FoundSchema, SCHEMA, Standing, UPGRADE_REMEDY};
 use futures::TryStreamExt;
 use mongodb::options::IndexOptions;
 use mongodb::{Client, Database, IndexModel};
 use std::time::{Duration, Instant};
+use types::format;
 use types::timestamp::Timestamp;
 
 /// The oldest version that has all commands in use.
@@ -20,6 +22,9 @@ const MIN_VERSION: (u32, u32) = (5, 0);
 /// The differences between the clocks that are worth advice, and that delay the takeover of lanes.
 const NOTABLE_SKEW: Duration = Duration::from_millis(500);
 const HARMFUL_SKEW: Duration = Duration::from_secs(5);
+
+/// The largest number of sessions that are counted.
+const MAX_COUNTED: u64 = 10_000;
 
 /// Runs all checks of MongoDB. Also returns whether all indexes exist.
 pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
@@ -53,6 +58,11 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
         findings.push(foreign);
         return (findings, false);
     }
+    let (of_schema, usable) = schema(&database).await;
+    findings.extend(of_schema);
+    if !usable {
+        return (findings, false);
+    }
     let (of_indexes, complete) = index_findings(&database, &settings.mongodb.database).await;
     findings.extend(of_indexes);
     if complete {
@@ -77,6 +87,45 @@ async fn foreign(settings: &Settings, database: &Database) -> Option<Finding> {
     }
     let remedy = format!("set mongodb.database to a database of its own, or namespace to `{owner}`");
     Some(Finding::problem(&settings.mongodb.database, meta::foreign(settings, &owner), remedy))
+}
+
+/// Checks the schema, and counts the sessions of newer versions. Also returns whether this version works with it.
+async fn schema(database: &Database) -> (Vec<Finding>, bool) {
+    let (name, place) = (database.name(), "schema");
+    let found = match in_time(FoundSchema::read(database)).await {
+        Ok(found) => found,
+        Err(error) => return (vec![Finding::unknown(place, "its version", &error)], true),
+    };
+    let version = found.version;
+    let mut findings = vec![match found.standing() {
+        Standing::Current => Finding::ok(place, format!("version {version}")),
+        Standing::Older => {
+            let what =
+                format!("the database `{name}` has schema {version}, and this version of Turnwheel has {SCHEMA}");
+            Finding::advice(place, what, "the next process that starts migrates it; `turnwheel migrate` does so now")
+        }
+        Standing::NewerCompatible => {
+            Finding::advice(place, found.newer(name), "finish the upgrade; this version works meanwhile")
+        }
+        Standing::NewerIncompatible => {
+            return (vec![Finding::problem(place, found.newer(name), UPGRADE_REMEDY)], false);
+        }
+    }];
+    let newer = doc! {"format": {"$gt": i64::from(format::current())}};
+    let sessions = database.collection::<Document>("sessions");
+    match in_time(async { sessions.count_documents(newer).limit(MAX_COUNTED).await }).await {
+        Ok(0) => {}
+        Ok(count) => {
+            let what = format!(
+                "{count} sessions have a format above {}: their messages wait for workers, and their timers for a \
+                 scheduler, of the newer version",
+                format::current()
+            );
+            findings.push(Finding::advice("newer sessions", what, "finish the upgrade, or start such processes again"));
+        }
+        Err(error) => findings.push(Finding::unknown("newer sessions", "they", &error)),
+    }
+    (findings, true)
 }
 
 async fn build(client: &Client, place: &str) -> Finding {

@@ -11,6 +11,8 @@ use storage::queue::Queue;
 use storage::store::records::SessionQuery;
 use storage::store::{Damaged, Listed, Store, StoreError};
 
+/// For how long a job counts that a worker has left to newer workers. Such a job is tried every 15 s.
+const LEFT_WITHIN: Duration = Duration::from_secs(60);
 /// A lane that is abandoned for this long is a problem, since the scheduler has woken it several times by then.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// A timer that is overdue by this much is a problem.
@@ -28,6 +30,7 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, settings: &Settings, her
     let mut findings = match checked(store, settings, here).await {
         Ok((crew, known)) => {
             let mut findings = workers(&crew, settings);
+            findings.extend(left_to_newer(&crew));
             findings.extend(agents(store, &known).await);
             findings
         }
@@ -72,6 +75,20 @@ fn workers(crew: &WorkersOverview, settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::ok("workers", format!("{} run{note}", crew.len())));
     }
     findings
+}
+
+/// Reports jobs that workers have lately left to workers of a newer version.
+fn left_to_newer(crew: &WorkersOverview) -> Option<Finding> {
+    let (leaving, known) = crew.leaving_to_newer(base::clock::now(), LEFT_WITHIN)?;
+    let what = format!("{leaving} of {} workers leave jobs to workers of a newer version", crew.len());
+    Some(match crew.highest_format() > known {
+        true => Finding::advice("newer jobs", what, "finish the upgrade: replace the older workers"),
+        false => Finding::problem(
+            "newer jobs",
+            format!("{what}, and no such worker runs: these jobs wait"),
+            "start workers of the newer version again; the jobs are kept until then",
+        ),
+    })
 }
 
 fn away(place: &str, error: &dyn std::fmt::Display) -> Finding {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use tracing::info;
 
 /// The ending of a copy that is not complete yet.
-const INCOMPLETE: &str = ".incomplete";
+pub(super) const INCOMPLETE: &str = ".incomplete";
 
 /// Writes a copy of the committed state to `target`, synced. Replaces a file there, and only by a complete copy.
 pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFault> {
@@ -62,7 +62,8 @@ pub(super) fn without_deleted(
         Err(TableError::TableDoesNotExist(_)) => return Ok(Ok(database)),
         Err(error) => return Err(error.into()),
     };
-    if meta.get(ERASED)?.is_none() || tables::layout(&database)? != LAYOUT {
+    let layout = meta.get(tables::LAYOUT_NAME)?.map(|layout| layout.value());
+    if meta.get(ERASED)?.is_none() || layout != Some(LAYOUT) {
         return Ok(Ok(database));
     }
     info!("writing {} again, without the data that was deleted from it", path.display());
@@ -71,13 +72,13 @@ pub(super) fn without_deleted(
     Ok(open())
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-fn failed(path: &Path, error: impl Into<SharedError>) -> FileFault {
+pub(super) fn failed(path: &Path, error: impl Into<SharedError>) -> FileFault {
     let error = error.into();
     FileFault::Refused(SharedError::explained(format!("{} cannot be written: {error}", path.display()), error))
 }

@@ -4,6 +4,7 @@ use base::error::SharedError;
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use thiserror::Error;
+use types::format::NewerFormat;
 
 /// Why an operation on the file failed. Cloneable, because every caller of a failed batch gets it.
 #[derive(Clone, Debug, Error)]
@@ -18,6 +19,14 @@ pub enum FileFault {
         what: String,
         /// Why it cannot be decoded.
         source: SharedError,
+    },
+    /// A newer version of the program wrote a document, and only such a version can read it.
+    #[error("{what} cannot be read: {source}")]
+    Newer {
+        /// The document, as errors name it.
+        what: String,
+        /// The formats of the document and of this version.
+        source: NewerFormat,
     },
     /// The file cannot hold the data, or the request is invalid.
     #[error("{0}")]
@@ -41,6 +50,7 @@ impl From<FileFault> for StoreError {
         match fault {
             FileFault::Storage(problem) => Self::Unavailable(problem),
             FileFault::Damaged { what, source } => Self::Damaged { what, source },
+            FileFault::Newer { what, source } => Self::Newer { what, source },
             FileFault::Refused(problem) => Self::Refused(problem),
         }
     }
@@ -50,7 +60,9 @@ impl From<FileFault> for QueueError {
     fn from(fault: FileFault) -> Self {
         match fault {
             FileFault::Storage(problem) => Self::Unavailable(problem),
-            other @ (FileFault::Damaged { .. } | FileFault::Refused(_)) => Self::Refused(other.into()),
+            other @ (FileFault::Damaged { .. } | FileFault::Newer { .. } | FileFault::Refused(_)) => {
+                Self::Refused(other.into())
+            }
         }
     }
 }

@@ -7,8 +7,8 @@ use super::fault::FileFault;
 use super::first_failure::FirstFailure;
 use super::open_error::OpenError;
 use super::publisher::Publisher;
-use super::tables::{self, LAYOUT, Tables};
-use super::{copy, pending_rows, rights};
+use super::tables::{self, Tables};
+use super::{copy, migrate, pending_rows, rights};
 use base::clock::Clock;
 use base::error::SharedError;
 use base::metrics::{metrics, observe_items};
@@ -65,12 +65,22 @@ impl std::fmt::Debug for EmbeddedFile {
 }
 
 impl EmbeddedFile {
-    /// Opens the file at `path`. Creates the file and its folder when they are missing.
+    /// Opens the file at `path`. Creates the file and its folder when they are missing, and migrates a file of an earlier
+    /// layout.
     pub fn open(path: &Path) -> Result<Arc<Self>, OpenError> {
+        Self::open_with(path, &mut |_| ())
+    }
+
+    /// Like [`Self::open`]. Calls `progress` with each part of a migration.
+    pub fn open_with(path: &Path, progress: &mut dyn FnMut(&str)) -> Result<Arc<Self>, OpenError> {
         rights::prepare(path).map_err(|source| OpenError::Folder { path: path.to_owned(), source })?;
         let open = || Builder::new().set_cache_size(CACHE_BYTES).create(path);
-        let unusable = |fault: FileFault| OpenError::Unusable { path: path.to_owned(), source: fault.into() };
+        let unusable = |fault: FileFault| OpenError::unusable(path, fault);
         let database = match open() {
+            Ok(database) => migrate::up_to_date(path, database, open, progress).map_err(unusable)?,
+            failed => failed,
+        };
+        let database = match database {
             Ok(database) => copy::without_deleted(path, database, open).map_err(unusable)?,
             failed => failed,
         };
@@ -96,15 +106,10 @@ impl EmbeddedFile {
     }
 
     fn start(path: &Path, database: Result<Database, DatabaseError>, clock: Clock) -> Result<Arc<Self>, OpenError> {
-        let unusable = |source: SharedError| OpenError::Unusable { path: path.to_owned(), source };
-        let database = Arc::new(database.map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
-            other => unusable(other.into()),
-        })?);
-        let found = tables::layout(&database).map_err(|fault| unusable(fault.into()))?;
-        if found != LAYOUT {
-            return Err(OpenError::Layout { path: path.to_owned(), found });
-        }
+        let unusable = |source: SharedError| OpenError::unusable(path, source);
+        let database = Arc::new(database.map_err(|error| OpenError::from_database(path, error))?);
+        let known = migrate::check(path, &database).map_err(|fault| unusable(fault.into()))?;
+        known.map_err(|found| OpenError::Layout { path: path.to_owned(), found: found.layout })?;
         tables::prepare(&database).map_err(|fault| unusable(fault.into()))?;
         let (sender, receiver) = mpsc::channel();
         let broken = Arc::new(FirstFailure::from_path(path));
@@ -317,7 +322,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redb::{ReadableTable, ReadableTableMetadata};
+    use redb::ReadableTable;
     use std::io;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -345,23 +350,6 @@ mod tests {
         std::fs::write(&path, "not a database").unwrap();
         let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
         assert!(refused.contains("turnwheel.redb cannot be opened"), "{refused}");
-    }
-
-    #[test]
-    fn a_file_of_another_layout_is_refused_and_left_as_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("turnwheel.redb");
-        let database = Database::create(&path).unwrap();
-        let transaction = database.begin_write().unwrap();
-        transaction.open_table(tables::META).unwrap().insert("jobs_created", 7).unwrap();
-        transaction.commit().unwrap();
-        drop(database);
-        for _ in 0..2 {
-            let refused = EmbeddedFile::open(&path).unwrap_err().to_string();
-            assert!(refused.contains("layout 1") && refused.contains("data_dir"), "{refused}");
-        }
-        let read = Database::open(&path).unwrap().begin_read().unwrap();
-        assert_eq!(read.open_table(tables::META).unwrap().len().unwrap(), 1);
     }
 
     #[tokio::test]

@@ -9,8 +9,9 @@
 //! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
 //! - `erasure`: deletion. [`queries`] has the reads.
-//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`pending_rows`]: rows that a commit's operations
-//!   share. [`publisher`]: publishing a commit's outbox to the queue in the same file.
+//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
+//!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
+//!   commit's outbox to the queue in the same file.
 //! - [`rights`]: who may read the file. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
@@ -23,6 +24,8 @@ mod first_failure;
 mod history;
 mod knowledge;
 mod lanes;
+mod layout_1;
+pub mod migrate;
 mod open_error;
 mod pending_rows;
 mod publisher;

@@ -2,7 +2,8 @@
 
 use super::tables::LAYOUT;
 use base::error::SharedError;
-use std::path::PathBuf;
+use redb::DatabaseError;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Why the file cannot be opened.
@@ -19,10 +20,11 @@ pub enum OpenError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The tables of the file have another layout.
+    /// Only a newer version can use the file.
     #[error(
-        "{path} was written by another version of turnwheel: its tables have layout {found}, \
-         and this version needs layout {LAYOUT}; use that version, or set another `data_dir`"
+        "{path} was written by a newer version of turnwheel: its tables have layout {found}, and this version knows \
+         layouts up to {LAYOUT}; use the newer version, restore the backup or the copy from before its upgrade, or set \
+         another `data_dir`"
     )]
     Layout {
         /// The path of the file.
@@ -38,4 +40,19 @@ pub enum OpenError {
         /// The error of the storage or the operating system.
         source: SharedError,
     },
+}
+
+impl OpenError {
+    /// Creates [`Self::Unusable`].
+    pub(super) fn unusable(path: &Path, source: impl Into<SharedError>) -> Self {
+        Self::Unusable { path: path.to_owned(), source: source.into() }
+    }
+
+    /// Converts the error with which a database could not be opened.
+    pub(super) fn from_database(path: &Path, error: DatabaseError) -> Self {
+        match error {
+            DatabaseError::DatabaseAlreadyOpen => Self::InUse(path.to_owned()),
+            other => Self::unusable(path, other),
+        }
+    }
 }

@@ -8,12 +8,10 @@ use super::fault::FileFault;
 use super::pending_rows::PendingRows;
 use base::clock::Clock;
 use base::error::SharedError;
-use redb::{
-    Key, ReadTransaction, ReadableTable, ReadableTableMetadata, Table, TableDefinition, TableError, Value,
-    WriteTransaction,
-};
+use redb::{Key, ReadTransaction, ReadableTable, Table, TableDefinition, TableError, Value, WriteTransaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use types::format;
 
 /// The definition of a table with its key and value.
 pub(crate) type Definition<K, V> = TableDefinition<'static, K, V>;
@@ -146,7 +144,8 @@ tables! {
     dead: u64 => (i64, Text, Bytes, Bytes) = DEAD;
 }
 
-fn copy<K: Key + 'static, V: Value + 'static>(
+/// Copies one table. Does nothing if the original does not have it.
+pub(super) fn copy<K: Key + 'static, V: Value + 'static>(
     from: &ReadTransaction,
     to: &WriteTransaction,
     table: Definition<K, V>,
@@ -164,25 +163,11 @@ fn copy<K: Key + 'static, V: Value + 'static>(
     Ok(())
 }
 
-/// The version of the layout. It is raised when the key or the value of a table changes.
+/// The version of the layout. It is raised when the key or the value of a table changes; [`super::migrate`] then needs a
+/// conversion from the layout before.
 pub(crate) const LAYOUT: u64 = 2;
 /// The name of the layout's version in the table `meta`.
-const LAYOUT_NAME: &str = "layout";
-
-/// Returns the layout of the file. A new file gets the current layout.
-pub(crate) fn layout(database: &redb::Database) -> Result<u64, FileFault> {
-    let transaction = database.begin_write()?;
-    let layout = {
-        let mut meta = transaction.open_table(META)?;
-        if meta.is_empty()? {
-            meta.insert(LAYOUT_NAME, LAYOUT)?;
-        }
-        // The first layout had no entry.
-        meta.get(LAYOUT_NAME)?.map_or(1, |known| known.value())
-    };
-    transaction.commit()?;
-    Ok(layout)
-}
+pub(super) const LAYOUT_NAME: &str = "layout";
 
 /// Creates missing tables, so that readers find every table. Ends the leaderships of the last process.
 pub(crate) fn prepare(database: &redb::Database) -> Result<(), FileFault> {
@@ -207,12 +192,15 @@ pub fn encode<T: Serialize>(what: &str, document: &T) -> Result<Vec<u8>, FileFau
             );
             Err(FileFault::Refused(problem.into()))
         }
-        _ => Ok(bytes),
+        _ => Ok(format::stamp_json(bytes)),
     }
 }
 
 /// Decodes a document. `what` names it in the error.
 pub fn decode<T: DeserializeOwned>(what: impl FnOnce() -> String, bytes: &[u8]) -> Result<T, FileFault> {
+    if let Err(source) = format::check_json(bytes) {
+        return Err(FileFault::Newer { what: what(), source });
+    }
     serde_json::from_slice(bytes).map_err(|error| FileFault::Damaged { what: what(), source: error.into() })
 }
 

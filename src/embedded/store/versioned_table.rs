@@ -159,7 +159,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
 fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, FileFault> {
     let (current, versions) = T::tables(tables);
     // A definition that cannot be decoded is replaced, even by one with the same hash.
-    let known = current.get(record.id())?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
+    let known = readable(current.get(record.id())?.map(|found| revive::<T>(record.id(), found.value())))?;
     if let Some(known) = known.filter(|known| known.hash() == record.hash()) {
         check_unchanged(&known, record).map_err(FileFault::Refused)?;
         return Ok(false);
@@ -169,6 +169,15 @@ fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool,
     Ok(true)
 }
 
+/// Treats a definition that cannot be decoded as missing, unless a newer version wrote it, which this one must not
+/// replace.
+fn readable<T>(found: Option<Result<T, FileFault>>) -> Result<Option<T>, FileFault> {
+    match found {
+        Some(Err(fault @ FileFault::Newer { .. })) => Err(fault),
+        found => Ok(found.and_then(Result::ok)),
+    }
+}
+
 /// Stores a version, and returns its bytes. A stored version never changes, so the same document only renews its time, and
 /// another one is refused. A version that cannot be decoded is replaced.
 pub(super) fn insert_version<T: HasVersionTables>(
@@ -176,7 +185,7 @@ pub(super) fn insert_version<T: HasVersionTables>(
     record: &T,
 ) -> Result<Vec<u8>, FileFault> {
     let key = (record.id(), record.hash());
-    let stored = versions.get(key)?.and_then(|found| revive::<T>(record.id(), found.value()).ok());
+    let stored = readable(versions.get(key)?.map(|found| revive::<T>(record.id(), found.value())))?;
     if let Some(stored) = stored {
         check_unchanged(&stored, record).map_err(FileFault::Refused)?;
     }

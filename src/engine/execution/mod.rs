@@ -107,6 +107,10 @@ pub enum TurnError {
     /// the attempt does not count.
     #[error("{0}")]
     NoRoom(#[source] SharedError),
+    /// A newer version of the program wrote a step or another document that the turn needs. A worker of that version
+    /// continues the turn, and the attempt does not count.
+    #[error("{0}")]
+    Newer(#[source] SharedError),
     /// The journal does not match the code that replays it. Another attempt would fail in the same way.
     #[error("{0}")]
     Replay(#[source] SharedError),
@@ -176,6 +180,7 @@ impl From<StoreError> for TurnError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) => Self::Infrastructure(error.into()),
+            StoreError::Newer { .. } => Self::Newer(error.into()),
             StoreError::Damaged { .. } | StoreError::Refused(_) => Self::Failed(error.into()),
         }
     }

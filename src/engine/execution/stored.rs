@@ -119,6 +119,7 @@ fn resolve_error(error: StoreError) -> ResolveError {
             let problem = format!("{error}; apply it again, or run the version of Turnwheel that wrote it");
             ResolveError::Unfit(SharedError::explained(problem, error))
         }
+        StoreError::Newer { .. } => ResolveError::Newer(error.into()),
         StoreError::Unavailable(_) | StoreError::Refused(_) => ResolveError::Unavailable(error.into()),
     }
 }

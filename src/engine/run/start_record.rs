@@ -58,6 +58,7 @@ impl From<ResolveError> for StartError {
             ResolveError::Unknown(id) => Self::Unknown(id),
             ResolveError::Unfit(problem) => Self::Unfit(problem.to_string()),
             ResolveError::Unavailable(problem) => Self::Turn(TurnError::Infrastructure(problem)),
+            ResolveError::Newer(problem) => Self::Turn(TurnError::Newer(problem)),
         }
     }
 }

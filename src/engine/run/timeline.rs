@@ -56,7 +56,7 @@ pub async fn load(store: &Arc<dyn Store>, flows: &Flows, run: &RunRecord) -> Res
     let resolved = match ResolvedDefinitions::load(&definitions, flows, &start_record.manifest).await {
         Ok(resolved) => resolved,
         Err(ResolveError::Unavailable(problem)) => return Err(StoreError::Unavailable(problem)),
-        Err(error @ (ResolveError::Unfit(_) | ResolveError::Unknown(_))) => {
+        Err(error @ (ResolveError::Unfit(_) | ResolveError::Unknown(_) | ResolveError::Newer(_))) => {
             debug!(run_id = run.run_id, "no timeline, definitions not found: {error}");
             return Ok(Replayed::default());
         }

@@ -55,7 +55,7 @@ impl Turn<'_> {
                 let acted = |step: &&StepRecord| matches!(step.key.split_once('/'), Some((_, "act" | "flow")));
                 steps.iter().filter(acted).for_each(|step| self.add_action(&step.target));
             }
-            Err(error @ StoreError::Unavailable(_)) => return Err(error.into()),
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Newer { .. })) => return Err(error.into()),
             // Unreadable steps may be the reason for which the turn is abandoned, so they must not fail it again.
             Err(error) => warn!(turn_id = self.turn_id(), "tokens of earlier attempts not counted: {error}"),
         }

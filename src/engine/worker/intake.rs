@@ -13,7 +13,7 @@ use storage::store::{self, StoreError};
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, warn};
 use types::cause::Cause;
-use types::job::{Job, JobBody};
+use types::job::{Job, JobBody, JobError};
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::RunFailure;
 use types::session::{Kind, Session, history};
@@ -57,13 +57,16 @@ impl<E: Into<Stop>> From<E> for IntakeError {
     }
 }
 
-/// Reads a message as a job. Logs its unknown fields at DEBUG.
-pub(super) fn decode(message: &Message) -> Result<Job, RejectedJob> {
-    let job = message.job().map_err(|error| RejectedJob {
-        cause: Cause::Invalid,
-        reason: error.to_string(),
-        job_id: Some(message.job_id()),
-        attempts: 1,
+/// Reads a message as a job. Logs its unknown fields at DEBUG. A job of a newer version is left to others.
+pub(super) fn decode(message: &Message) -> Result<Job, IntakeError> {
+    let job = message.job().map_err(|error| match error {
+        JobError::Newer(_) => IntakeError::Stop(Stop::Newer(error.into())),
+        error => IntakeError::Rejected(RejectedJob {
+            cause: Cause::Invalid,
+            reason: error.to_string(),
+            job_id: Some(message.job_id()),
+            attempts: 1,
+        }),
     })?;
     // Guarded because it parses the payload a second time.
     if LevelFilter::current() >= LevelFilter::DEBUG {

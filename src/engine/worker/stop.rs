@@ -22,6 +22,9 @@ const NO_ROOM_DELAY: Duration = Duration::from_secs(5);
 /// Bounds of the redelivery delay of a job that queue or store refuse; see [`refused_delay`].
 const MIN_REFUSED_DELAY: Duration = Duration::from_secs(1);
 const MAX_REFUSED_DELAY: Duration = Duration::from_secs(300);
+/// Bounds of the redelivery delay of a job that waits for a worker of a newer version; see [`newer_delay`].
+const MIN_NEWER_DELAY: Duration = Duration::from_millis(500);
+const MAX_NEWER_DELAY: Duration = Duration::from_secs(15);
 
 /// The reason for which a worker leaves a lane with unfinished jobs.
 pub(super) enum Stop {
@@ -39,6 +42,9 @@ pub(super) enum Stop {
     Saturated(Duration),
     /// This version of Turnwheel cannot read the session or a document that it needs. Another worker may be able to.
     Unreadable(SharedError),
+    /// A newer version of Turnwheel wrote the job, the session or a document that it needs, and only a worker of that
+    /// version can handle it.
+    Newer(SharedError),
     /// Queue or store refuse the session or its job, and a retry would be refused too.
     Refused(SharedError),
     /// The lane of another session has no room for the job that this run publishes when it ends.
@@ -52,6 +58,7 @@ impl From<StoreError> for Stop {
         match error {
             StoreError::Unavailable(_) => Self::Infrastructure(error.into()),
             StoreError::Damaged { .. } => Self::Unreadable(error.into()),
+            StoreError::Newer { .. } => Self::Newer(error.into()),
             StoreError::Refused(_) => Self::Refused(error.into()),
         }
     }
@@ -74,6 +81,7 @@ impl Stop {
             TurnError::Infrastructure(problem) => Self::Infrastructure(problem),
             TurnError::Lost => Self::Lost,
             TurnError::NoRoom(problem) => Self::NoRoom(problem),
+            TurnError::Newer(problem) => Self::Newer(problem),
             TurnError::Failed(problem) | TurnError::Replay(problem) | TurnError::Overtaken(problem) => {
                 Self::Failed(problem, FAILURE_DELAY)
             }
@@ -117,6 +125,12 @@ pub(super) async fn leave_lane(shared: &WorkerState, session_id: &str, stop: Sto
             );
             delay
         }
+        Stop::Newer(problem) => {
+            metrics().left_to_newer(shared.clock().now().as_millis() / 1_000);
+            let delay = newer_delay(shared.lanes.oldest_waiting(session_id), shared.clock().now());
+            warn!(session_id, delay_ms = delay.as_millis(), "left to a worker of a newer version: {problem}");
+            delay
+        }
         Stop::Refused(problem) => {
             metrics().refused.inc();
             let delay = refused_delay(shared.lanes.oldest_waiting(session_id), shared.clock().now());
@@ -154,6 +168,12 @@ fn busy_delay(now: Timestamp, until: Timestamp, ack_wait: Duration) -> Duration 
 /// The redelivery delay of a refused job: its age, which doubles the delay each time.
 fn refused_delay(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
     published_at.map_or(MIN_REFUSED_DELAY, |at| at.until(now)).clamp(MIN_REFUSED_DELAY, MAX_REFUSED_DELAY)
+}
+
+/// The redelivery delay of a job for newer workers. It grows with the job's age, and slowly: during an upgrade, the
+/// next delivery may reach such a worker.
+fn newer_delay(published_at: Option<Timestamp>, now: Timestamp) -> Duration {
+    published_at.map_or(MIN_NEWER_DELAY, |at| at.until(now) / 4).clamp(MIN_NEWER_DELAY, MAX_NEWER_DELAY)
 }
 
 #[cfg(test)]

@@ -157,6 +157,8 @@ async fn messages_to_merge(
             Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => {
                 found.push(Merged { seq: next.seq, at: next.at, job })
             }
+            // The turn that is repeated covers this message, so only a worker that can read it may repeat the turn.
+            Err(IntakeError::Stop(stop)) if through.is_some() => return Err(stop),
             _ => break,
         }
         after = next.seq;

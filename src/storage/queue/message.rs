@@ -3,6 +3,7 @@
 use base::telemetry::TraceContext;
 use bytes::Bytes;
 use serde::Deserialize;
+use types::format;
 use types::ids;
 use types::job::{Job, JobBody, JobError};
 use types::timestamp::Timestamp;
@@ -34,9 +35,11 @@ impl Message {
     /// A job without a `job_id` gets one: a timer's job gets `<timer_id>-<generation>`, any other job gets `msg_id` if
     /// that is a legal id, else `default_id`.
     ///
-    /// Fails when the payload is no valid job, or when the job names another session than the subject.
+    /// Fails with [`JobError::Newer`] when the job is stamped with a format that this version does not read, whatever its
+    /// other fields are. Fails when the payload is no valid job, or when the job names another session than the subject.
     pub fn job(&self) -> Result<Job, JobError> {
         ids::check("session_id", &self.session_id)?;
+        format::check_json(&self.payload)?;
         let mut job: Job = serde_json::from_slice(&self.payload)
             .map_err(|source| JobError::Malformed { problem: describe_error(&self.payload, &source), source })?;
         if job.session_id != self.session_id {

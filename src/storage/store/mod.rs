@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use types::audit::{AuditEntry, AuditQuery};
+use types::format::NewerFormat;
 use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
@@ -60,6 +61,14 @@ pub enum StoreError {
         what: String,
         /// Why it cannot be decoded.
         source: SharedError,
+    },
+    /// A newer version of the program wrote a stored document, and only such a version can read it.
+    #[error("{what} in the store cannot be read: {source}")]
+    Newer {
+        /// The document, as errors name it.
+        what: String,
+        /// The formats of the document and of this version.
+        source: NewerFormat,
     },
     /// The store rejected the call. The same call will fail again.
     #[error("the store refused: {0}")]
@@ -93,7 +102,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 ///
 /// *Errors.* Every call fails with [`StoreError::Unavailable`] when the store is unreachable or does not respond within
 /// its time limit (`mongodb.timeout`); a write that failed so may have taken effect. Reads fail with
-/// [`StoreError::Damaged`] when a document cannot be decoded. Writes fail with [`StoreError::Refused`] when the store
+/// [`StoreError::Damaged`] when a document cannot be decoded, and with [`StoreError::Newer`] when its stamp says that only
+/// a newer version can read it. Writes fail with [`StoreError::Refused`] when the store
 /// cannot hold the data, for example because a document is too large or nested too deeply.
 ///
 /// *Limits.* A listing with a limit of 0 is empty.

@@ -31,6 +31,12 @@ pub struct Process {
     /// The names of its connectors.
     #[serde(default)]
     pub connectors: Vec<String>,
+    /// The highest format of jobs and documents that it reads; 0 for a version that does not know formats.
+    #[serde(default)]
+    pub format: u32,
+    /// When it last left a job to workers of a newer version, by its own clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newer_at: Option<Timestamp>,
     /// When the process started, by its own clock.
     pub started_at: Option<Timestamp>,
 }

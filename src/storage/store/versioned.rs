@@ -119,6 +119,10 @@ impl<T> Listed<T> {
                 warn!("{what} cannot be decoded, skipping it in the listing: {source}");
                 self.damaged.push(Damaged { id: id.to_owned(), problem: source.to_string() });
             }
+            Err(StoreError::Newer { what, source }) => {
+                warn!("{what} needs a newer version, skipping it in the listing: {source}");
+                self.damaged.push(Damaged { id: id.to_owned(), problem: source.to_string() });
+            }
             Err(error) => return Err(error),
         }
         Ok(())

@@ -11,7 +11,7 @@ use types::session::Role;
 
 pub async fn odd_keys_and_values_survive_in_the_profile_and_history(store: Arc<dyn Store>) {
     let mut said = entry(Role::User, "“你好”\n$set a.b \u{1F69A} \\\"");
-    said.metadata = odd_map();
+    said.metadata = odd_map().into();
     let mut armed = timer("t1", LONG);
     armed.action = Some(Action { kind: ActionKind::Tool, target: "log".into(), params: odd_map() });
     let (kept, timers) = (said.clone(), TimerChange::Replace(vec![armed.clone()]));

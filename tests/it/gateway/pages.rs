@@ -79,7 +79,7 @@ async fn add(backend: &Backend, number: u64, path: Option<&str>) {
     store.put_knowledge(source).await.unwrap();
     let process = Process {
         process_id: format!("p{number}"),
-        started_at: Some(clock::now()).filter(|_| number % 2 == 0),
+        started_at: Some(clock::now()).filter(|_| number.is_multiple_of(2)),
         ..Process::default()
     };
     store.announce(process).await.unwrap();

@@ -45,6 +45,7 @@ impl LaneSession<'_> {
             Ok(Err(TurnError::Overtaken(problem))) => return Err(Stop::Failed(problem, Duration::ZERO)),
             Ok(Err(TurnError::Lost)) => return Err(Stop::Lost),
             Ok(Err(TurnError::NoRoom(problem))) => return Err(Stop::NoRoom(problem)),
+            Ok(Err(TurnError::Newer(problem))) => return Err(Stop::Newer(problem)),
             Ok(Err(TurnError::Cancelled)) => {
                 let why = self.shared.lanes.cancel_reason(session_id, message.seq);
                 why.unwrap_or_else(|| CancelReason::operator(None, None))
@@ -102,7 +103,7 @@ impl LaneSession<'_> {
             Stop::Lost | Stop::Busy(_) => return,
             Stop::Failed(..) | Stop::Refused(_) => true,
             Stop::Infrastructure(_) | Stop::Stopping | Stop::Saturated(_) => false,
-            Stop::Unreadable(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
+            Stop::Unreadable(_) | Stop::Newer(_) | Stop::NoRoom(_) | Stop::OtherStream => false,
         };
         let mut pause = Duration::from_millis(100);
         while let Err(error) = self.try_release(counts_as_attempt).await {

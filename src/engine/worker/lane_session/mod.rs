@@ -223,7 +223,8 @@ impl<'a> LaneSession<'a> {
         };
         let job = match job {
             Ok(job) => job,
-            Err(rejected) => {
+            Err(IntakeError::Stop(stop)) => return Err(stop),
+            Err(IntakeError::Rejected(rejected)) => {
                 Box::pin(intake::dead_letter(self.shared, message, rejected)).await?;
                 return Ok(HandledMessage::without_turn(message));
             }

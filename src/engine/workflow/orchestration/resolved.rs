@@ -41,6 +41,9 @@ pub enum ResolveError {
     /// The store cannot be read now. A later attempt may succeed.
     #[error("{0}")]
     Unavailable(#[source] SharedError),
+    /// Only a newer version of the program can read a definition.
+    #[error("{0}")]
+    Newer(#[source] SharedError),
 }
 
 /// Ids and hashes of the definitions with which a run started.
