@@ -54,6 +54,7 @@ mod properties;
 mod queued_commands;
 mod recovery;
 mod repeats;
+mod replays;
 mod replicas;
 mod replicated_store;
 mod rewinds;
