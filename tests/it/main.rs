@@ -26,6 +26,7 @@ mod dependencies;
 mod document_paths;
 mod dynamic;
 mod embedding;
+mod expiry;
 mod fuzz;
 mod gateway;
 mod graph_runs;

@@ -148,6 +148,8 @@ pub(crate) const KEYS: &[Key] = &[
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),
     key("retention.audit", Kind::Duration(1)),
+    key("retention.closed_sessions", Kind::Duration(0)),
+    key("retention.versions", Kind::Duration(1)),
     key("metrics.listen", Kind::Listener),
     secret("telemetry.otlp_endpoint", Kind::Text),
     key("telemetry.service_name", Kind::Text),
