@@ -8,6 +8,7 @@ mod away;
 mod bench;
 mod browser;
 mod budgets;
+mod capacity;
 mod chaos;
 mod cluster_tour;
 mod collections;
