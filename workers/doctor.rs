@@ -22,8 +22,8 @@ Examples:
 
 Without --initiate it changes nothing. On a cluster it checks that NATS and MongoDB are reachable, their versions, \
 streams, consumer, indexes, replicas, journal and sync, the difference of the clocks, that workers pull and that a \
-scheduler leads. Everywhere it checks for invalid agents and prompts, stuck lanes, overdue timers, dead letters, and \
-an unreachable trace collector, that the sandbox runs a script and stops an attack, and that each connector reaches its \
+scheduler leads. Everywhere it checks for invalid agents and prompts, stuck lanes, overdue timers, dead letters, full storage, large \
+sessions, the oldest unhandled message, and an unreachable trace collector, that the sandbox runs a script and stops an attack, and that each connector reaches its \
 database, which refuses writes if it is read-only.
 Exit status: 0 no problems (advice is allowed), 1 a problem, 2 wrong usage.";
 

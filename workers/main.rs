@@ -291,7 +291,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Runs(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Decisions(command) => Box::pin(command.run(&loaded)).await,
-        Command::Dead(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Dead(command) => Box::pin(command.run(&loaded)).await,
         Command::Doctor(command) => Box::pin(command.run(&loaded, colour)).await,
         Command::Migrate(command) => Box::pin(command.run(&loaded)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),

@@ -3,7 +3,11 @@
 //! A replay puts the job of a letter back on its lane and removes the letter. The queue and the session would drop a
 //! job with the original id as a duplicate: the queue by its `Nats-Msg-Id`, the session by `recent_jobs`. So the job
 //! gets the id `<job_id>-replay-<letter>`. This id is the same for each replay of the letter, so replaying a letter
-//! twice yields one turn.
+//! twice yields one turn. [`replay_many`] replays all letters that a filter selects.
+
+mod many;
+
+pub use many::{DEFAULT_LIMIT, LetterFilter, MAX_LIMIT, RefusedLetter, ReplayedLetters, replay_many};
 
 use super::enqueue::enqueue_payload;
 use super::messages::takes_chats;
@@ -175,13 +179,21 @@ pub async fn find(queue: &dyn Queue, which: &str) -> Result<StoredDeadLetter, Co
 /// Puts a letter's job back on its lane, as a turn of its own, and removes the letter. Durable on return. Fails with
 /// `unfit_letter` when the job would become a dead letter again.
 pub async fn replay(queue: &dyn Queue, store: &dyn Store, which: &str) -> Result<ReplayedLetter, CommandError> {
-    let kept = find(queue, which).await?;
+    replay_letter(queue, store, &find(queue, which).await?).await
+}
+
+/// As [`replay`], for a letter that is read already.
+async fn replay_letter(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    kept: &StoredDeadLetter,
+) -> Result<ReplayedLetter, CommandError> {
     let session_id = session_of(&kept.letter).to_owned();
     if let Some(bytes) = kept.letter.cut_from {
         let kept_bytes = kept.letter.payload.len();
         return Err(would_return(kept.seq, &format!("only {kept_bytes} of its {bytes} bytes are stored")));
     }
-    let (job_id, payload) = renamed(&kept);
+    let (job_id, payload) = renamed(kept);
     let message = Message {
         session_id: session_id.clone(),
         seq: kept.seq,

@@ -6,11 +6,12 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`scripts`] compiles the scripts of decisions. [`timer`] is the scheduler: due timers, wake-ups of lanes and closing
-//! idle conversations.
+//! [`scripts`] compiles the scripts of decisions. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
+//! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
 pub mod budget;
+pub mod erasure;
 pub mod execution;
 pub mod journal;
 pub mod knowledge;

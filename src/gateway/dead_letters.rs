@@ -4,7 +4,7 @@
 //! drops ids that are in its `recent_jobs`. The job therefore gets the id `<job_id>-replay-<number>`, which is the same
 //! for each replay of one dead letter: replaying it twice is one turn.
 
-use super::input::{Filter, Params};
+use super::input::{Body, Filter, Params};
 use super::operation::Operation;
 use super::roles::{OPERATORS, READERS};
 use super::sessions::PageParams;
@@ -12,7 +12,10 @@ use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use commands::dead_letters::{DeadLetterDetails, DeadLetterSummary, ReplayedLetter, find, letters, replay};
+use commands::dead_letters::{
+    DeadLetterDetails, DeadLetterSummary, LetterFilter, ReplayedLetter, ReplayedLetters, find, letters, replay,
+    replay_many,
+};
 use commands::paging::{Listing, fit};
 use serde::Serialize;
 
@@ -62,4 +65,22 @@ pub(super) async fn post_replay(
 ) -> Result<(StatusCode, Json<ReplayedLetter>), Reject> {
     let replayed = replay(state.queue.as_ref(), state.store.as_ref(), &which).await?;
     Ok((StatusCode::ACCEPTED, Json(replayed)))
+}
+
+pub(super) const POST_REPLAY_MANY: Operation = Operation::post("/api/v1/dead/replay", "operation", "replay_letters")
+    .roles(OPERATORS)
+    .summary("Puts the jobs of many dead letters back on their lanes, and removes these dead letters.")
+    .details(
+        "The body selects them by `cause` and `agent_id`; `{}` selects all. A request looks at up to `limit` letters: \
+         repeat it with `after` and `until` of the response until `complete` is true. A letter whose job would fail \
+         again, or whose lane is full, is in `refused` and stays. After an error the same request can be repeated.",
+    )
+    .body::<LetterFilter>()
+    .accepted::<ReplayedLetters>("The queue has stored the jobs of the replayed letters");
+pub(super) async fn post_replay_many(
+    State(state): State<GatewayState>,
+    Body(filter): Body<LetterFilter>,
+) -> Result<(StatusCode, Json<ReplayedLetters>), Reject> {
+    let done = replay_many(state.queue.as_ref(), state.store.as_ref(), filter).await?;
+    Ok((StatusCode::ACCEPTED, Json(done)))
 }

@@ -140,6 +140,9 @@ pub(super) const LETTER: Codes = codes! {
         "`turnwheel dead list` shows the dead letters; a replayed letter is removed";
     CONFLICT "several_letters" "several dead letters have the job id `m-1`: 7 (s1), 9 (s2)" "name one by its number";
 };
+pub(super) const LETTER_FILTER: Codes = codes! {
+    BAD_REQUEST "invalid_request" "limit: 0 is not between 1 and 200" "the default is 100";
+};
 
 // Of one kind of request.
 pub(super) const MESSAGE: Codes = codes! {

@@ -15,7 +15,7 @@ pub(super) const SHOW: Operation = Operation::get("/metrics", "operation", "metr
     .summary("Returns the metrics of this process in Prometheus' text format.")
     .text("Metrics of this process");
 pub(super) async fn show(State(state): State<GatewayState>) -> impl IntoResponse {
-    let text = exposition::text(state.queue.as_ref()).await;
+    let text = exposition::text(state.queue.as_ref(), state.store.as_ref()).await;
     ([(CONTENT_TYPE, HeaderValue::from_static(exposition::CONTENT_TYPE))], text)
 }
 

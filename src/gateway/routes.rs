@@ -70,6 +70,7 @@ fn operation(routes: Routes) -> Routes {
             dead_letters::post_replay,
             &[LETTER, UNFIT_LETTER, TASK_AGENT, AGENT, SESSION, STORE, QUEUE, PUBLISH],
         )
+        .add(dead_letters::POST_REPLAY_MANY, dead_letters::post_replay_many, &[LETTER_FILTER, STORE, QUEUE])
         .add(decisions::VALIDATE, decisions::validate, &[ID, DECISION, SESSION, AGENT, STORE])
         .add(decisions::SCHEMAS, decisions::schemas, &[])
         .add(decisions::SCHEMA, decisions::schema, &[DECISION_TYPE])

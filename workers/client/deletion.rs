@@ -1,12 +1,13 @@
 //! Requests that delete, and that replay many dead letters.
 
 use super::GatewayClient;
+use commands::dead_letters::{LetterFilter, ReplayedLetters};
 use commands::definition_deletion::{DeletedAgent, DeletedWorkflow};
 use commands::deletion::{DeletedLetter, DeletedSession, DeletedUser};
 use reqwest::Method;
 use std::time::Duration;
 
-/// How long the deletion of many sessions may take.
+/// How long the deletion of many sessions, or the replay of many letters, may take.
 const LONG: Duration = Duration::from_secs(600);
 
 impl GatewayClient {
@@ -29,5 +30,10 @@ impl GatewayClient {
 
     pub async fn delete_letter(&self, which: &str) -> anyhow::Result<DeletedLetter> {
         self.call(self.api(Method::DELETE, &["dead", which])).await
+    }
+
+    /// Replays a page of dead letters: see [`ReplayedLetters::complete`].
+    pub async fn replay_many(&self, filter: &LetterFilter) -> anyhow::Result<ReplayedLetters> {
+        self.call_within(LONG, self.api(Method::POST, &["dead", "replay"]).json(filter)).await
     }
 }

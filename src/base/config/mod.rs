@@ -241,6 +241,10 @@ pub struct Retention {
     pub idle: Text,
     /// Entries of the audit trail; 365 d unless given.
     pub audit: Text,
+    /// Closed conversations, with everything that belongs to them; 0, for ever, unless given.
+    pub closed_sessions: Text,
+    /// Versions of agents and workflows that nothing uses, and their plans; 30 d unless given.
+    pub versions: Text,
 }
 
 /// Metrics of processes without a gateway.
@@ -415,6 +419,8 @@ impl Default for Settings {
                 out: Text(Duration::from_secs(86_400)),
                 idle: Text(Duration::from_secs(30 * 86_400)),
                 audit: Text(Duration::from_secs(365 * 86_400)),
+                closed_sessions: Text(Duration::ZERO),
+                versions: Text(Duration::from_secs(30 * 86_400)),
             },
             quotas: Quotas::default(),
             metrics: MetricsSettings::default(),

@@ -38,6 +38,9 @@ const SCRIPT_DEATHS: [&str; 5] = ["timeout", "memory", "output", "forbidden", "c
 const STATEMENT_OUTCOMES: [&str; 8] =
     ["ok", "CONNECTOR_UNKNOWN", "READ_ONLY", "REFUSED", "DATABASE", "TIMEOUT", "CONNECTION", "OUTPUT_TOO_LARGE"];
 
+/// The kinds of things that expire by housekeeping.
+const EXPIRED: [&str; 4] = ["sessions", "agent_versions", "workflow_versions", "plans"];
+
 /// The metrics of this process.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
@@ -91,6 +94,7 @@ pub struct Metrics {
     statements: [IntCounter; STATEMENT_OUTCOMES.len()],
     /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
+    expired: [IntCounter; EXPIRED.len()],
     models: model::Families,
 }
 
@@ -129,6 +133,12 @@ impl Metrics {
             "turnwheel_statements_total",
             "Statements of DATABASE nodes, by `ok` or the code of their error.",
             &["outcome"],
+        );
+        let expired = counters(
+            &registry,
+            "turnwheel_expired_total",
+            "Things that the leading scheduler has deleted because they have expired, by kind.",
+            &["kind"],
         );
         let build = registered(
             &registry,
@@ -221,6 +231,7 @@ impl Metrics {
                 "turnwheel_crowded_jobs_total",
                 "Jobs returned to the queue because their model occupied its share of the worker.",
             ),
+            expired: EXPIRED.map(|kind| expired.with_label_values(&[kind])),
             models: model::Families::new(&registry),
             registry,
         }
@@ -271,6 +282,13 @@ impl Metrics {
     pub fn left_to_newer(&self, at: i64) {
         self.newer.inc();
         self.newer_at.set(at);
+    }
+
+    /// Counts things that were deleted because they have expired. An unknown `kind` is ignored.
+    pub fn record_expired(&self, kind: &str, count: u64) {
+        if let Some(place) = EXPIRED.iter().position(|known| *known == kind) {
+            self.expired[place].inc_by(count);
+        }
     }
 
     /// Counts a job that became a dead letter.

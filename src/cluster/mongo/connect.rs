@@ -72,6 +72,7 @@ impl MongoStore {
             agents: VersionedCollection::open(&db, tasks),
             workflows: VersionedCollection::open(&db, tasks),
             plans: Cache::builder().max_capacity(1_000).time_to_live(PLAN_CACHE_TTL).build(),
+            places: Default::default(),
             db,
         })
     }
@@ -198,6 +199,8 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let sparse = IndexOptions::builder().sparse(true).build();
     let (of_sessions, of_named, of_formats) = (sparse.clone(), sparse.clone(), sparse.clone());
     let of_users = IndexOptions::builder().partial_filter_expression(doc! {"user_id": {"$gt": ""}}).build();
+    let a_time = doc! {"closed_at": {"$gt": bson::DateTime::from_millis(0)}};
+    let of_closed = IndexOptions::builder().partial_filter_expression(a_time).build();
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
     let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
@@ -212,6 +215,11 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         ("sessions", doc! {"expires_at": 1}, Some(passing.clone())),
         // Deletion finds the data of a user by it. Sessions without a user have an empty text.
         ("sessions", doc! {"user_id": 1}, Some(of_users)),
+        // The expiry of closed conversations reads it.
+        ("sessions", doc! {"closed_at": 1}, Some(of_closed)),
+        // The expiry of versions finds open conversations that use one, and runs.
+        ("sessions", doc! {"workflow_state.hash": 1, "closed_at": 1}, None),
+        (RUNS, doc! {"hash": 1}, None),
         ("plan_cache", doc! {"workflow_id": 1, "hash": 1}, Some(unique)),
         ("workflows", doc! {"owner_session": 1, "used_at": -1}, None),
         // Only the plans of sessions have this field.

@@ -2,6 +2,7 @@
 
 use super::days::DAYS;
 use super::document::{date, int};
+use super::expiry::closed;
 use super::lane::{MAX_CONFLICTS, conflict};
 use super::runs::RUNS;
 use super::update_ops::new_session;
@@ -13,7 +14,7 @@ use definitions::workflow::definition::WorkflowRecord;
 use futures::TryStreamExt;
 use std::time::Duration;
 use storage::store::Result;
-use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, SeizedLane};
+use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::lane;
 use storage::store::versioned::Versioned;
 use types::session::Session;
@@ -75,6 +76,26 @@ impl Erasure for MongoStore {
         Ok(erased)
     }
 
+    async fn closed_sessions(&self, closed_for: Duration, limit: usize) -> Result<Vec<(String, Timestamp)>> {
+        self.db.closed_sessions(closed_for, limit).await
+    }
+
+    async fn seize_closed(
+        &self,
+        session_id: &str,
+        closed_at: Timestamp,
+        owner: &str,
+        lease: Duration,
+    ) -> Result<Option<SeizedLane>> {
+        let seized = self.db.seize_closed(session_id, closed_at, owner, lease).await?;
+        self.db.cache.forget(session_id);
+        Ok(seized)
+    }
+
+    async fn expire_versions(&self, grace: Duration, limit: usize) -> Result<ExpiredVersions> {
+        self.expire_all(grace, limit).await
+    }
+
     fn forget(&self, session_id: &str) {
         self.db.cache.forget(session_id);
     }
@@ -94,35 +115,67 @@ impl Db {
     /// Takes a lane from any holder. Reads only the fields of the lane, so that a session that this version cannot
     /// decode can be deleted, too.
     async fn seize(&self, session_id: &str, owner: &str, lease: Duration) -> Result<SeizedLane> {
-        let sessions = self.database.collection::<Document>("sessions");
-        let fields = doc! {"epoch": 1, "lease.until": 1, "timers.timer_id": 1};
         for _ in 0..MAX_CONFLICTS {
-            let find = sessions.find_one(doc! {"_id": session_id}).projection(fields.clone());
-            let Some(found) = self.in_time(find).await? else {
+            let Some(found) = self.lane_fields(doc! {"_id": session_id}).await? else {
                 match self.insert_seized(session_id, owner, lease).await? {
                     Some(seized) => return Ok(seized),
                     None => continue,
                 }
             };
-            let epoch = found.get_i64("epoch").or_else(|_| found.get_i32("epoch").map(i64::from)).unwrap_or(0);
-            let bounds = self.clock.bounds();
-            let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until")).ok();
-            let until = until.map(|until| Timestamp::from_millis(until.timestamp_millis()));
-            let taken = doc! {"owner": owner, "until": date(bounds.latest.plus(lease)), "token": owner};
-            let set = doc! {"epoch": epoch + 1, "lease": taken};
-            let mut seen = doc! {"_id": session_id};
-            seen.insert("epoch", found.get("epoch").cloned().unwrap_or_else(|| doc! {"$exists": false}.into()));
-            let update = doc! {"$set": set, "$unset": {"fence": "", "waiting_since": ""}};
-            if self.in_time(sessions.update_one(seen, update)).await?.matched_count > 0 {
-                return Ok(SeizedLane {
-                    epoch: (epoch + 1).unsigned_abs(),
-                    busy_for: until.map_or(Duration::ZERO, |until| bounds.earliest.until(until)),
-                    timers: found.get_array("timers").map_or(0, |timers| timers.len() as u64),
-                    existed: true,
-                });
+            if let Some(seized) = self.seize_found(&found, doc! {"_id": session_id}, owner, lease).await? {
+                return Ok(seized);
             }
         }
         Err(conflict(session_id))
+    }
+
+    /// Takes the lane of a session that is closed, and whose lane is free.
+    async fn seize_closed(
+        &self,
+        session_id: &str,
+        closed_at: Timestamp,
+        owner: &str,
+        lease: Duration,
+    ) -> Result<Option<SeizedLane>> {
+        let mut wanted = closed(date(closed_at));
+        wanted.extend(doc! {"_id": session_id, "closed_at": date(closed_at)});
+        match self.lane_fields(wanted.clone()).await? {
+            Some(found) => self.seize_found(&found, wanted, owner, lease).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The fields of a lane that [`Db::seize_found`] needs.
+    async fn lane_fields(&self, filter: Document) -> Result<Option<Document>> {
+        let sessions = self.database.collection::<Document>("sessions");
+        let fields = doc! {"epoch": 1, "lease.until": 1, "timers.timer_id": 1};
+        self.in_time(sessions.find_one(filter).projection(fields)).await
+    }
+
+    /// Takes the lane if it has not changed since it was found, and still matches `seen`.
+    async fn seize_found(
+        &self,
+        found: &Document,
+        mut seen: Document,
+        owner: &str,
+        lease: Duration,
+    ) -> Result<Option<SeizedLane>> {
+        let epoch = found.get_i64("epoch").or_else(|_| found.get_i32("epoch").map(i64::from)).unwrap_or(0);
+        let bounds = self.clock.bounds();
+        let until = found.get_document("lease").and_then(|lease| lease.get_datetime("until")).ok();
+        let until = until.map(|until| Timestamp::from_millis(until.timestamp_millis()));
+        let taken = doc! {"owner": owner, "until": date(bounds.latest.plus(lease)), "token": owner};
+        let set = doc! {"epoch": epoch + 1, "lease": taken};
+        seen.insert("epoch", found.get("epoch").cloned().unwrap_or_else(|| doc! {"$exists": false}.into()));
+        let update = doc! {"$set": set, "$unset": {"fence": "", "waiting_since": ""}};
+        let sessions = self.database.collection::<Document>("sessions");
+        let matched = self.in_time(sessions.update_one(seen, update)).await?.matched_count > 0;
+        Ok(matched.then(|| SeizedLane {
+            epoch: (epoch + 1).unsigned_abs(),
+            busy_for: until.map_or(Duration::ZERO, |until| bounds.earliest.until(until)),
+            timers: found.get_array("timers").map_or(0, |timers| timers.len() as u64),
+            existed: true,
+        }))
     }
 
     /// Returns `None` if another process has created the session meanwhile.

@@ -11,7 +11,7 @@
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
-//! - `erasure`: deletion.
+//! - `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
@@ -26,6 +26,7 @@ pub mod connect;
 mod days;
 mod document;
 mod erasure;
+mod expiry;
 mod fence;
 mod journal;
 mod knowledge;
@@ -38,6 +39,7 @@ mod queries;
 mod runs;
 pub mod schema;
 mod session_plans;
+mod sizes;
 mod timers;
 mod update_ops;
 mod versioned_collection;
@@ -59,13 +61,14 @@ use runs::RunWrite;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use storage::queue::Storage;
 use storage::store::batcher::Batcher;
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
     SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
-use storage::store::{Listed, Process, Result, Store, StoreError};
+use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError};
 use tokio::sync::Mutex;
 use types::audit::{AuditEntry, AuditQuery};
 use types::page::{Bounds, Page};
@@ -89,6 +92,8 @@ pub struct MongoStore {
     workflows: VersionedCollection<WorkflowRecord>,
     /// Plans by (agent, hash). Entries expire soon, so that a deleted plan is noticed.
     plans: Cache<(String, String), Arc<Plan>>,
+    /// Where the search for expired versions continues.
+    places: expiry::Places,
 }
 
 /// The database, and the state that its readers and writers share. Cheap to clone.
@@ -316,6 +321,14 @@ impl Store for MongoStore {
 
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
         self.db.audit(query).await
+    }
+
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        self.db.stored_bytes().await
+    }
+
+    async fn largest_sessions(&self, limit: usize) -> Result<Vec<SessionSize>> {
+        self.db.largest_sessions(limit).await
     }
 
     async fn ping(&self) -> Result<()> {

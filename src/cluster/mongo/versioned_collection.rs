@@ -128,6 +128,7 @@ impl<T: Versioned> VersionedCollection<T> {
     pub(super) async fn put_version(&self, record: &T) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let (versions, fields) = (self.db.database.collection::<Document>(T::VERSIONS), fields(&self.db, record)?);
+        let owned = record.owner_session().is_some();
         let put = |update: Document| versions.update_one(doc! {"_id": &id}, update).upsert(true);
         let first = doc! {"$setOnInsert": fields.clone()};
         if self.db.in_time(put(first.clone())).await?.upserted_id.is_some() {
@@ -137,15 +138,23 @@ impl<T: Versioned> VersionedCollection<T> {
         let stored = self.db.in_time(stored.find_one(doc! {"_id": &id})).await?;
         match stored.map(|raw| revive::<T>(&raw)) {
             // It has expired in the meantime.
-            None => self.db.in_time(put(first)).await?,
             Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
+            None => self.db.in_time(put(first.clone())).await?,
             // A version that this program cannot decode is of no use to anybody, so it is replaced.
             Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields})).await?,
             Some(Ok(stored)) => {
                 check_unchanged(stored.as_ref(), record).map_err(StoreError::refused)?;
                 let times = fields.into_iter().filter(|(name, _)| matches!(name.as_str(), "updated_at" | "expires_at"));
-                let renewed = doc! {"$set": times.collect::<Document>()};
-                self.db.in_time(versions.update_one(doc! {"_id": &id}, renewed)).await?
+                let mut renewed = doc! {"$set": times.collect::<Document>()};
+                if !owned {
+                    renewed.insert("$unset", doc! {"unused_since": ""});
+                }
+                let renewed = self.db.in_time(versions.update_one(doc! {"_id": &id}, renewed)).await?;
+                match renewed.matched_count {
+                    // It has expired since it was read.
+                    0 => self.db.in_time(put(first)).await?,
+                    _ => renewed,
+                }
             }
         };
         Ok(())

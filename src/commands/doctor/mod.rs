@@ -1,10 +1,11 @@
 //! Checks of a deployment. Each finding names a fault and its remedy. Only [`initiate()`] changes anything.
 //!
 //! [`fn@cluster`] checks the servers (`nats`, `replicas`, `mongo`). When these are usable, it runs [`fn@work`], which
-//! checks agents, lanes, timers and dead letters over the traits of queue and store. [`fn@files`] checks prompts and
+//! checks agents, lanes, timers, dead letters and storage over the traits of queue and store. [`fn@files`] checks prompts and
 //! models' keys, [`unapplied`] checks agent files, [`fn@telemetry`] checks the collector of traces, [`fn@python`] the
 //! sandbox, and [`fn@connectors`] the databases of connectors.
 
+mod capacity;
 mod connectors;
 mod files;
 mod initiate;

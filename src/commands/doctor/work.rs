@@ -1,6 +1,7 @@
 //! Checks of the data in store and queue: invalid agents, abandoned lanes, overdue timers, dead letters.
 
 use super::Finding;
+use super::capacity::capacity;
 use crate::workers_overview::WorkersOverview;
 use base::config::Settings;
 use definitions::agent::validate::KnownNames;
@@ -40,6 +41,7 @@ pub async fn work(queue: &dyn Queue, store: &dyn Store, settings: &Settings, her
     findings.push(sequences(queue, store).await);
     findings.push(timers(store).await);
     findings.push(dead_letters(queue).await);
+    findings.extend(capacity(queue, store).await);
     findings
 }
 
@@ -191,6 +193,6 @@ async fn dead_letters(queue: &dyn Queue) -> Finding {
     }
     let counts: Vec<_> = causes.into_iter().map(|(cause, count)| format!("{count} {cause}")).collect();
     let what = format!("{}, the last at {}: {}", counts.join(", "), newest.at, newest.reason);
-    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` repeats one after its cause is corrected";
+    let remedy = "`turnwheel dead list` shows them; `turnwheel dead replay` repeats one, or many, after their cause is corrected";
     Finding::advice("dead letters", what, remedy)
 }

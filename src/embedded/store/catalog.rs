@@ -48,6 +48,14 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Drops the copies of plans that have expired.
+    pub(super) fn forget_plans(&self, expired: &[(String, String)]) {
+        let mut plans = lock(&self.plans);
+        expired.iter().for_each(|plan| drop(plans.remove(plan)));
+    }
+}
+
 fn plan_name(workflow: &str, hash: &str) -> String {
     format!("plan `{workflow}` of {hash}")
 }

@@ -4,15 +4,16 @@ use super::fault::FileFault;
 use super::history::FIRST_ENTRY;
 use super::sessions::Sessions;
 use super::tables::{Tables, decode, encode};
-use super::{EmbeddedStore, runs};
+use super::{EmbeddedStore, expiry, runs};
 use async_trait::async_trait;
 use redb::ReadableTable;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, SeizedLane};
+use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::{Result, lane};
 use types::run::RunRecord;
 use types::session::Session;
+use types::timestamp::Timestamp;
 
 /// The name in the table `meta` of the time of the last deletion. The free pages of the file may still hold deleted
 /// data, so the next start writes the file again.
@@ -57,6 +58,35 @@ impl Erasure for EmbeddedStore {
         let erased = self.file.write(move |tables| erase_workflow(tables, &id)).await?;
         self.catalog.workflows.forget(workflow_id);
         Ok(erased)
+    }
+
+    async fn closed_sessions(&self, closed_for: Duration, limit: usize) -> Result<Vec<(String, Timestamp)>> {
+        let before = self.file.clock().now().minus(closed_for);
+        Ok(self.file.read(|read| expiry::closed_sessions(read, before, limit))?)
+    }
+
+    async fn seize_closed(
+        &self,
+        session_id: &str,
+        closed_at: Timestamp,
+        owner: &str,
+        lease: Duration,
+    ) -> Result<Option<SeizedLane>> {
+        let (sessions, id, owner) = (Arc::clone(&self.sessions), session_id.to_owned(), owner.to_owned());
+        let work = move |tables: &mut Tables<'_>| {
+            let as_found = |session: &Session| session.closed_at == Some(closed_at) && !lane::is_open(session);
+            match sessions.get(tables, &id)?.is_some_and(|session| as_found(&session)) {
+                true => sessions.seize(tables, &id, &owner, lease).map(Some),
+                false => Ok(None),
+            }
+        };
+        let seized = self.file.write(work).await?;
+        self.cache.forget(session_id);
+        Ok(seized)
+    }
+
+    async fn expire_versions(&self, grace: Duration, limit: usize) -> Result<ExpiredVersions> {
+        Ok(self.expire_all(grace, limit).await?)
     }
 
     fn forget(&self, session_id: &str) {
@@ -196,6 +226,7 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
     erased.plans = erase_pairs(&mut tables.plans, id)?;
     erased.sources = erase_pairs(&mut tables.knowledge, id)?;
     erase_pairs(&mut tables.passages, id)?;
+    tables.version_marks.retain(|(_, agent, _), _| agent != id)?;
     tables.agent_days.retain(|(_, agent), _| agent != id)?;
     note_deletion(tables);
     Ok(erased)
@@ -205,6 +236,7 @@ fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Eras
     let existed = tables.workflows.remove(id)?.is_some();
     super::session_plans::erase_state(tables, id)?;
     let versions = erase_pairs(&mut tables.workflow_versions, id)?;
+    tables.version_marks.retain(|(_, workflow, _), _| workflow != id)?;
     note_deletion(tables);
     Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
 }

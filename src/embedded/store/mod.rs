@@ -8,7 +8,7 @@
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
 //! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - `erasure`: deletion. [`queries`] has the reads.
+//! - `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
 //!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
 //!   commit's outbox to the queue in the same file.
@@ -18,6 +18,7 @@ mod audit;
 mod catalog;
 mod copy;
 mod erasure;
+mod expiry;
 mod fault;
 mod file;
 mod first_failure;
@@ -34,6 +35,7 @@ mod rights;
 mod runs;
 mod session_plans;
 mod sessions;
+mod sizes;
 mod tables;
 mod turns;
 mod versioned_table;
@@ -63,7 +65,7 @@ use std::time::Duration;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, TimerPlace, TurnPlace,
+    SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, lane, session_cache};
@@ -101,6 +103,8 @@ pub struct EmbeddedStore {
     keep_audit: Duration,
     /// The announced processes with their expiry. Not in the file, since they end with this process.
     processes: Mutex<BTreeMap<String, (Moment, Process)>>,
+    /// Where the search for expired versions continues.
+    places: expiry::Places,
 }
 
 impl EmbeddedStore {
@@ -108,9 +112,10 @@ impl EmbeddedStore {
     pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
         let (cache, catalog, keep_turns) = (SessionCache::default(), Arc::default(), settings.retention.turns.0);
-        let (processes, keep_plans) = (Mutex::default(), keep_turns.max(settings.retention.idle.0));
+        let (processes, places, keep_plans) =
+            (Mutex::default(), Mutex::default(), keep_turns.max(settings.retention.idle.0));
         let keep_audit = settings.retention.audit.0;
-        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, keep_plans, keep_audit, processes }))
+        Ok(Arc::new(Self { file, sessions, cache, catalog, keep_turns, keep_plans, keep_audit, processes, places }))
     }
 
     fn processes(&self) -> MutexGuard<'_, BTreeMap<String, (Moment, Process)>> {
@@ -435,6 +440,10 @@ impl Store for EmbeddedStore {
 
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
         Ok(audit::list(&self.file, &query)?)
+    }
+
+    async fn largest_sessions(&self, limit: usize) -> Result<Vec<SessionSize>> {
+        Ok(self.file.read(|read| sizes::largest_sessions(read, limit))?)
     }
 
     async fn ping(&self) -> Result<()> {

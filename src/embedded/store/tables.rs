@@ -57,6 +57,8 @@ pub(crate) const PASSAGES: Definition<(Text, Text), Bytes> = TableDefinition::ne
 pub(crate) const WORKFLOWS: Definition<Text, Bytes> = TableDefinition::new("workflows");
 /// (Workflow, hash) → version.
 pub(crate) const WORKFLOW_VERSIONS: Definition<(Text, Text), Bytes> = TableDefinition::new("workflow_versions");
+/// (Table of versions, id, hash) → since when the version is not in use.
+pub(crate) const VERSION_MARKS: Definition<(Text, Text, Text), i64> = TableDefinition::new("version_marks");
 /// Plan of a session → its state.
 pub(crate) const PLAN_STATES: Definition<Text, Bytes> = TableDefinition::new("plan_states");
 /// (Session, plan), without plans that are no longer among the last ones.
@@ -129,6 +131,7 @@ tables! {
     passages: (Text, Text) => Bytes = PASSAGES;
     workflows: Text => Bytes = WORKFLOWS;
     workflow_versions: (Text, Text) => Bytes = WORKFLOW_VERSIONS;
+    version_marks: (Text, Text, Text) => i64 = VERSION_MARKS;
     plan_states: Text => Bytes = PLAN_STATES;
     session_plans: (Text, Text) => () = SESSION_PLANS;
     runs: Text => (u64, Bytes) = RUNS;

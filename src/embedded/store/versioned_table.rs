@@ -2,6 +2,7 @@
 
 use super::EmbeddedFile;
 use super::catalog::lock;
+use super::expiry::unmark;
 use super::fault::FileFault;
 use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, PLAN_STATES, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
@@ -135,11 +136,20 @@ impl<T: HasVersionTables> VersionedTable<T> {
         lock(&self.versions).retain(|(known, _), _| known != id);
     }
 
+    /// Drops the copies of versions that have expired.
+    pub(super) fn forget_versions(&self, expired: &[(String, String)]) {
+        let mut versions = lock(&self.versions);
+        expired.iter().for_each(|version| drop(versions.remove(version)));
+    }
+
     /// Makes a version the current one. Returns false when it already was. Durable on return.
     pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, FileFault> {
         let (table, record) = (Arc::clone(self), Arc::new(record));
         let now_current = Arc::clone(&record);
-        let work = move |tables: &mut Tables<'_>| put(tables, record.as_ref());
+        let work = move |tables: &mut Tables<'_>| {
+            unmark(tables, record.as_ref())?;
+            put(tables, record.as_ref())
+        };
         // Called in the order of the commits, so the last stored version wins.
         let then = move |changed: &bool| {
             if *changed {
@@ -152,7 +162,11 @@ impl<T: HasVersionTables> VersionedTable<T> {
     /// Stores a version without making it the current one. Durable on return.
     pub(super) async fn put_version(&self, file: &EmbeddedFile, record: &T) -> Result<(), FileFault> {
         let record = record.clone();
-        file.write(move |tables: &mut Tables<'_>| insert_version(T::tables(tables).1, &record).map(drop)).await
+        let work = move |tables: &mut Tables<'_>| {
+            unmark(tables, &record)?;
+            insert_version(T::tables(tables).1, &record).map(drop)
+        };
+        file.write(work).await
     }
 }
 

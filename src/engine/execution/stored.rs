@@ -3,14 +3,19 @@
 
 use crate::workflow::orchestration::resolved::{Definitions, ResolveError, ResolvedDefinitions};
 use async_trait::async_trait;
+use base::clock::{Moment, moment};
 use base::error::SharedError;
 use definitions::agent::{AgentRecord, load};
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 use storage::store::{self, Listed, Store, StoreError};
 use tracing::error;
+
+/// A version is stored again after this time, since versions that nothing stores or uses expire.
+const STORED_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
 
 /// The built-in workflows by id.
 static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::new(|| {
@@ -73,8 +78,8 @@ pub async fn agents(store: &dyn Store) -> store::Result<Listed<AgentRecord>> {
 /// The definitions that runs use: those of a store, and the built-in ones.
 pub struct StoredDefinitions {
     store: Arc<dyn Store>,
-    /// Ids and hashes of versions that are known to be in the store.
-    kept: Mutex<HashSet<(String, String)>>,
+    /// Ids and hashes of versions that are known to be in the store, with the time at which they were stored.
+    kept: Mutex<HashMap<(String, String), Moment>>,
 }
 
 impl StoredDefinitions {
@@ -104,11 +109,11 @@ impl StoredDefinitions {
 
     fn has_kept(&self, id: &str, hash: &str) -> bool {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.contains(&(id.to_owned(), hash.to_owned()))
+        kept.get(&(id.to_owned(), hash.to_owned())).is_some_and(|at| at.elapsed() < STORED_AGAIN_AFTER)
     }
 
     fn note(&self, id: &str, hash: &str) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert((id.to_owned(), hash.to_owned()));
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert((id.to_owned(), hash.to_owned()), moment());
     }
 }
 

@@ -165,7 +165,7 @@ impl<'a> Leadership<'a> {
     }
 
     fn tick(&mut self, tick: Tick) {
-        let Scheduler { queue, store, idle_after, recent_wake_ups, .. } = self.scheduler;
+        let Scheduler { queue, store, idle_after, recent_wake_ups, expiry, .. } = self.scheduler;
         match tick {
             Tick::Renewal => self.renew(),
             Tick::Sweep => self.sweep(Duration::ZERO),
@@ -175,6 +175,7 @@ impl<'a> Leadership<'a> {
             Tick::Housekeeping => {
                 let clean = housekeeping::clean(queue.as_ref(), store.as_ref(), *idle_after);
                 self.background.push(clean.map(|()| None).boxed());
+                self.background.push(expiry.expire(queue.as_ref(), store.as_ref()).map(|()| None).boxed());
             }
         }
     }

@@ -6,6 +6,7 @@
 //! immediate sweep. A timer that is published twice leads to one turn: its job id is `<timer_id>-<generation>`, and the
 //! lane drops a job whose timer is no longer in the session document. [`super::leadership`] has the work of the leader.
 
+use super::expiry::Expiry;
 use super::housekeeping::RecentWakeUps;
 use super::leadership::Leadership;
 use base::clock::Clock;
@@ -32,6 +33,7 @@ pub struct Scheduler {
     pub(super) owner: String,
     pub(super) idle_after: Duration,
     pub(super) recent_wake_ups: RecentWakeUps,
+    pub(super) expiry: Expiry,
     pub(super) clock: Clock,
 }
 
@@ -40,7 +42,8 @@ impl Scheduler {
     pub fn new(queue: Arc<dyn Queue>, store: Arc<dyn Store>, clock: Clock, settings: &Settings) -> Self {
         let owner = format!("scheduler-{}", uuid::Uuid::new_v4().simple());
         let recent_wake_ups = RecentWakeUps::new(clock.clone());
-        Self { queue, store, owner, idle_after: settings.retention.idle.0, recent_wake_ups, clock }
+        let expiry = Expiry::new(settings, clock.clone());
+        Self { queue, store, owner, idle_after: settings.retention.idle.0, recent_wake_ups, expiry, clock }
     }
 
     /// Leads or stands by until `stop`. Then resigns, so that a standby can take over immediately.

@@ -186,10 +186,10 @@ pub struct Backlog {
     pub oldest: Option<Timestamp>,
 }
 
-/// The disk usage of one stream, or of the embedded file.
+/// The disk usage of one stream, of the database, or of the embedded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// `jobs`, `out`, `dead` or `file`.
+    /// `jobs`, `out`, `dead`, `mongodb` or `file`.
     pub part: &'static str,
     /// The bytes used on disk.
     pub bytes: u64,

@@ -1,8 +1,9 @@
-//! Deletion of sessions, runs, agents and workflows.
+//! Deletion of sessions, runs, agents and workflows, on demand and when they have expired.
 
 use super::{Result, StoreError};
 use async_trait::async_trait;
 use std::time::Duration;
+use types::timestamp::Timestamp;
 
 /// A lane that a deletion has taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,17 @@ pub struct ErasedDefinition {
     /// Knowledge sources of an agent.
     pub sources: u64,
     /// Entries of the plan cache of an agent.
+    pub plans: u64,
+}
+
+/// The numbers of definitions that [`Erasure::expire_versions`] has deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpiredVersions {
+    /// Versions of agents.
+    pub agents: u64,
+    /// Versions of workflows, without those of sessions' plans.
+    pub workflows: u64,
+    /// Entries of the plan cache.
     pub plans: u64,
 }
 
@@ -85,6 +97,35 @@ pub trait Erasure: Send + Sync {
     /// Deletes a workflow, or the plan of a session, with its versions.
     async fn erase_workflow(&self, _workflow_id: &str) -> Result<ErasedDefinition> {
         Err(cannot())
+    }
+
+    /// Returns ids of at most `limit` conversations that were closed for longer than `closed_for`, the longest closed
+    /// first, with the time of the closing. Leaves out those with an open lane.
+    async fn closed_sessions(&self, _closed_for: Duration, _limit: usize) -> Result<Vec<(String, Timestamp)>> {
+        Ok(Vec::new())
+    }
+
+    /// As [`Erasure::seize`], but only if the session is still as [`Erasure::closed_sessions`] has found it: closed at
+    /// `closed_at`, and without a lease or an open turn.
+    async fn seize_closed(
+        &self,
+        _session_id: &str,
+        _closed_at: Timestamp,
+        _owner: &str,
+        _lease: Duration,
+    ) -> Result<Option<SeizedLane>> {
+        Err(cannot())
+    }
+
+    /// Deletes versions of agents and workflows that nothing has used for `grace`, and the cached plans of deleted
+    /// versions. A version is in use while it is the current one, while an open conversation last ran with it, and while
+    /// a stored run has it. Storing a version again counts as use, too.
+    ///
+    /// Looks at the next `limit` versions and plans of each kind; each call continues after the previous one, and begins
+    /// again at the end. So a version is deleted by the second round over all versions, at the earliest `grace` after
+    /// the first.
+    async fn expire_versions(&self, _grace: Duration, _limit: usize) -> Result<ExpiredVersions> {
+        Ok(ExpiredVersions::default())
     }
 
     /// Drops the copies of a session that this process has in memory.

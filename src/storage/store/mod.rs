@@ -19,12 +19,13 @@ pub mod process;
 pub mod session_cache;
 pub mod versioned;
 
-pub use erasure::{ErasedDefinition, ErasedRecords, Erasure, SeizedLane};
+pub use erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 pub use process::ANNOUNCE_INTERVAL;
 pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
 
+use crate::queue::Storage;
 use async_trait::async_trait;
 use base::error::SharedError;
 use decisions::world::WorkflowStatus;
@@ -370,6 +371,17 @@ pub trait Store: Erasure + Send + Sync + 'static {
 
     /// Returns entries of the audit trail in the order of their ids: the first after `query.after`, or the last ones.
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
+
+    /// Returns the disk usage of the database. Empty when it is that of the queue, too, and when there are no figures.
+    async fn storage(&self) -> Result<Vec<Storage>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns at most `limit` of the largest conversations and lanes of runs, the largest first. May look at a part
+    /// of them only: the sessions that changed last, and sessions with many steps.
+    async fn largest_sessions(&self, _limit: usize) -> Result<Vec<SessionSize>> {
+        Ok(Vec::new())
+    }
 
     /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.
     async fn ping(&self) -> Result<()>;

@@ -290,6 +290,31 @@ pub struct AbandonedLane {
     pub epoch: u64,
 }
 
+/// The size of a session in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSize {
+    /// The session, or the run in a lane of its own.
+    pub session_id: String,
+    /// Bytes of the session with its history.
+    pub session_bytes: u64,
+    /// Bytes of its recorded steps.
+    pub step_bytes: u64,
+}
+
+impl SessionSize {
+    /// All bytes.
+    pub fn total(&self) -> u64 {
+        self.session_bytes + self.step_bytes
+    }
+
+    /// Sorts sessions by their size, and leaves the `limit` largest.
+    pub fn largest(mut sizes: Vec<Self>, limit: usize) -> Vec<Self> {
+        sizes.sort_by(|one, other| (other.total(), &one.session_id).cmp(&(one.total(), &other.session_id)));
+        sizes.truncate(limit);
+        sizes
+    }
+}
+
 /// A conversation without recent changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleSession {

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`queue`] and
+//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -7,6 +7,7 @@ mod cluster;
 mod dead_letters;
 mod embedded;
 mod erasure;
+mod expiry;
 pub mod kit;
 mod lanes;
 mod listings;
@@ -114,6 +115,13 @@ macro_rules! store_suite {
             sessions_and_runs_of_a_user_are_found
             a_deleted_agent_is_gone_with_its_versions_and_knowledge
             a_deleted_workflow_is_gone_with_its_versions
+        }
+        $crate::conformance::cases! { $open, expiry:
+            closed_conversations_are_found_and_seized_while_they_are_closed
+            versions_that_nothing_uses_expire_with_their_plans
+            a_version_that_is_used_or_stored_again_begins_its_grace_again
+            versions_are_looked_at_page_by_page
+            the_largest_sessions_come_first
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

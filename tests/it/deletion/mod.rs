@@ -1,7 +1,7 @@
 //! Deletion of sessions, users, agents and dead letters, while workers run. Afterwards nothing holds the user's words.
 
 mod files;
-mod search;
+pub mod search;
 
 use crate::scenarios::{answer, engine, on_both_backends, sales, sales_with};
 use crate::support::engine::{Backend, DEADLINE, Engine};

@@ -29,6 +29,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),
+    ("post", "/api/v1/dead/replay"),
     ("get", "/api/v1/decisions/schema"),
     ("get", "/api/v1/decisions/schema/{action_type}"),
     ("post", "/api/v1/decisions/validate"),

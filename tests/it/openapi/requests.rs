@@ -100,6 +100,8 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), "/api/v1/audit", "/api/v1/audit?after=%24x", None, 400),
         asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
         asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
+        asked(post.clone(), "/api/v1/dead/replay", "/api/v1/dead/replay", Some(json!({"cause": "attempts"})), 202),
+        asked(post.clone(), "/api/v1/dead/replay", "/api/v1/dead/replay", Some(json!({"limit": 0})), 400),
         asked(post, "/api/v1/dead/{which}/replay", "/api/v1/dead/7/replay", None, 404),
         asked(get.clone(), "/api/v1/doctor", "/api/v1/doctor", None, 200),
         asked(get.clone(), "/api/v1/processes", "/api/v1/processes", None, 200),
