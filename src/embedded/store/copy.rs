@@ -10,10 +10,13 @@ use redb::{Database, DatabaseError, Durability, ReadTransaction, ReadableDatabas
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use storage::backup::{FileCopy, Manifest, Source};
 use tracing::info;
 
 /// The ending of a copy that is not complete yet.
 const INCOMPLETE: &str = ".incomplete";
+/// The ending of a copy for a backup.
+const COPY: &str = ".copy";
 
 /// Writes a copy of the committed state to `target`, synced. Replaces a file there, and only by a complete copy.
 pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFault> {
@@ -24,6 +27,17 @@ pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFa
         let _ = std::fs::remove_file(&incomplete);
     }
     copied
+}
+
+/// Writes a copy beside `path` and opens it. The copy has no name then, so that nothing is left when it is closed.
+pub(super) fn open(read: &ReadTransaction, path: &Path) -> Result<FileCopy, FileFault> {
+    // The name has no time: the next copy replaces one that a killed process left.
+    let target = with_ending(path, COPY);
+    let manifest = Manifest::begin(Source::Embedded, "", Some(LAYOUT));
+    let bytes = write(read, &target)?;
+    let file = File::open(&target).map_err(|error| failed(&target, error));
+    std::fs::remove_file(&target).map_err(|error| failed(&target, error))?;
+    Ok(FileCopy { file: file?, bytes, manifest })
 }
 
 fn fill(read: &ReadTransaction, path: &Path) -> Result<(), FileFault> {
@@ -69,7 +83,8 @@ pub(super) fn without_deleted(
     Ok(open())
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+/// The path with an ending added to its name.
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

@@ -21,6 +21,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use storage::backup::FileCopy;
 use tokio::sync::oneshot;
 use tracing::error;
 
@@ -56,6 +57,7 @@ pub struct EmbeddedFile {
     publisher: Mutex<Option<Arc<dyn Publisher>>>,
     broken: Arc<FirstFailure>,
     path: PathBuf,
+    copying: Mutex<()>,
 }
 
 impl std::fmt::Debug for EmbeddedFile {
@@ -83,6 +85,13 @@ impl EmbeddedFile {
     /// Blocks for the time of the copy.
     pub fn copy_to(&self, target: &Path) -> Result<u64, FileFault> {
         copy::write(&self.database.begin_read()?, target)
+    }
+
+    /// Returns a copy of the committed state; `None` for a file in memory. Blocks for the time of the copy, and lets one
+    /// caller copy at a time.
+    pub fn copy_file(&self) -> Result<Option<FileCopy>, FileFault> {
+        let _one = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.bytes().is_none() { Ok(None) } else { copy::open(&self.database.begin_read()?, &self.path).map(Some) }
     }
 
     /// Creates a file in memory, for tests.
@@ -119,8 +128,8 @@ impl EmbeddedFile {
             .spawn(move || writer.run_or_break(&receiver))
             .map_err(|error| unusable(error.into()))?;
         let (operations, writer) = (Mutex::new(Some(sender)), Mutex::new(Some(writer)));
-        let (publisher, path) = (Mutex::default(), path.to_owned());
-        Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path }))
+        let (publisher, path, copying) = (Mutex::default(), path.to_owned(), Mutex::default());
+        Ok(Arc::new(Self { clock, database, operations, writer, publisher, broken, path, copying }))
     }
 
     /// Makes a read or write failure of the file end these tasks, since nothing works without the file.

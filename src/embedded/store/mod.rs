@@ -34,13 +34,13 @@ mod tables;
 mod turns;
 mod versioned_table;
 
-pub use copy::finish;
+pub use copy::{finish, with_ending};
 pub use file::EmbeddedFile;
 pub use open_error::OpenError;
 
 pub(crate) use fault::FileFault;
 pub use publisher::{Publisher, StoredEvent};
-pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
+pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, LAYOUT, META, Tables, decode, encode};
 
 use async_trait::async_trait;
 use base::clock::Moment;
@@ -56,13 +56,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::backup::FileCopy;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimers, IdleSession, LeaseKey, Record, Recorded,
     SessionQuery,
 };
 use storage::store::versioned::Listed;
-use storage::store::{Result, Store, lane, session_cache};
+use storage::store::{Result, Store, StoreError, lane, session_cache};
 use types::audit::{AuditEntry, AuditQuery};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
@@ -414,6 +415,12 @@ impl Store for EmbeddedStore {
 
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
         Ok(audit::list(&self.file, &query)?)
+    }
+
+    async fn copy_file(&self) -> Result<Option<FileCopy>> {
+        let file = Arc::clone(&self.file);
+        let copied = tokio::task::spawn_blocking(move || file.copy_file()).await;
+        Ok(copied.map_err(StoreError::unavailable)??)
     }
 
     async fn ping(&self) -> Result<()> {

@@ -165,7 +165,7 @@ fn copy<K: Key + 'static, V: Value + 'static>(
 }
 
 /// The version of the layout. It is raised when the key or the value of a table changes.
-pub(crate) const LAYOUT: u64 = 2;
+pub const LAYOUT: u64 = 2;
 /// The name of the layout's version in the table `meta`.
 const LAYOUT_NAME: &str = "layout";
 

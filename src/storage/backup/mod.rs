@@ -2,10 +2,13 @@
 //!
 //! Its last entry is the [`Manifest`], with the size and the checksum of every other entry. So a file that was cut off
 //! is recognised, and so is one with a damaged entry. [`writer`] writes the file, [`reader`] checks and reads it.
+//! [`FileCopy`] is what the embedded backend has to back up.
 
+mod file_copy;
 pub mod reader;
 pub mod writer;
 
+pub use file_copy::FileCopy;
 pub use reader::Archive;
 pub use writer::ArchiveWriter;
 

@@ -25,6 +25,7 @@ pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
 
+use crate::backup::FileCopy;
 use async_trait::async_trait;
 use base::error::SharedError;
 use decisions::world::WorkflowStatus;
@@ -330,6 +331,12 @@ pub trait Store: Erasure + Send + Sync + 'static {
 
     /// Returns entries of the audit trail in the order of their ids: the first after `query.after`, or the last ones.
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
+
+    /// Returns a copy of the file that holds this store and its queue, as of one moment, while both are in use. `None` if
+    /// they are in no file.
+    async fn copy_file(&self) -> Result<Option<FileCopy>> {
+        Ok(None)
+    }
 
     /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.
     async fn ping(&self) -> Result<()>;

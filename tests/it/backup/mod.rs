@@ -1,0 +1,291 @@
+//! Backups of systems that are at work, and their restoration elsewhere. By all invariants of `chaos` the restored
+//! system is as consistent as the first one, and it goes on: what waited is answered, timers fire, new messages are
+//! answered.
+
+mod commands;
+
+use crate::scenarios::{acts, answer, sales_with};
+use crate::support::backend::cluster_of;
+use crate::support::engine::{Backend, DEADLINE, Engine, quick};
+use crate::support::eventually;
+use crate::support::script::{Answer, Asked, ScriptedModel, plan};
+use crate::support::servers::{Server, cluster, private};
+use base::clock;
+use base::config::{self, Settings};
+use base::tasks::Tasks;
+use embedded::queue::EmbeddedQueue;
+use embedded::store::{EmbeddedFile, EmbeddedStore};
+use lab::invariants::{self, AcceptedMessage, Evidence};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use storage::backup::Archive;
+use storage::queue::Publish;
+use tempfile::TempDir;
+use types::event::ReplyKind;
+use types::job::Job;
+
+const SESSIONS: usize = 8;
+/// The most jobs that wait.
+const BACKLOG: u64 = 24;
+/// The most messages of a session, so that it remembers all of them.
+const ROUNDS: usize = 90;
+const BACKUPS: usize = 3;
+
+/// Every other message leads to an action first.
+async fn model() -> ScriptedModel {
+    ScriptedModel::start(|asked: &Asked| {
+        let decided = match asked.user.as_str() {
+            text if text.starts_with('查') && !asked.system.contains("shipped") => {
+                acts("processing", "SKILL", "query_order", &json!({"order_id": text.replace(' ', "-")}))
+            }
+            text => answer(&format!("{text}：好的")),
+        };
+        Answer::json(&if asked.schema == "plan_and_decision" { plan(json!("您好"), &decided) } else { decided })
+    })
+    .await
+}
+
+/// A system under load.
+struct Source {
+    engine: Engine,
+    sent: Mutex<Vec<AcceptedMessage>>,
+}
+
+impl Source {
+    async fn start(backend: Backend) -> Self {
+        let engine = Engine::start(backend, model().await, 2).await;
+        engine.api.script(|_, _| (200, json!({"status": "shipped"})));
+        let timers = json!([{"name": "follow_up", "delay": "1s", "message": "还在吗？"}]);
+        engine.apply(sales_with(&json!({ "timers": timers }))).await;
+        Self { engine, sent: Mutex::default() }
+    }
+
+    /// Publishes messages to all sessions until `taken` backups are made.
+    async fn load(&self, taken: &AtomicUsize) {
+        let mut round = 0;
+        while taken.load(Ordering::SeqCst) < BACKUPS {
+            if round == ROUNDS {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+            for number in 0..SESSIONS {
+                let text = if number % 2 == 0 { format!("查 {number} {round}") } else { format!("第{round}句") };
+                let message = said(&self.engine, &format!("会话-{number}"), &format!("m-{round}"), &text).await;
+                self.sent.lock().unwrap().push(message);
+            }
+            round += 1;
+            eventually(DEADLINE, "the workers keep up", || async {
+                self.engine.queue.backlog().await.is_ok_and(|backlog| backlog.jobs < BACKLOG)
+            })
+            .await;
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.sent.lock().unwrap().len()
+    }
+
+    /// Waits until there is work in hand, so that a backup has something to lose.
+    async fn is_busy(&self, at_least: usize) {
+        eventually(DEADLINE, "jobs are waiting", || async {
+            self.count() >= at_least && self.engine.queue.backlog().await.is_ok_and(|backlog| backlog.jobs > 2)
+        })
+        .await;
+    }
+}
+
+/// Publishes a message.
+async fn said(engine: &Engine, session_id: &str, job_id: &str, text: &str) -> AcceptedMessage {
+    let job = json!({"type": "user_message", "session_id": session_id, "agent_id": "sales", "job_id": job_id, "text": text,
+                     "user_id": "u1", "channel": "web"});
+    let payload: bytes::Bytes = serde_json::to_vec(&job).unwrap().into();
+    let publish = Publish { session_id: session_id.into(), msg_id: None, payload: payload.clone() };
+    let seq = engine.queue.publish(publish).await.unwrap().seq;
+    AcceptedMessage { session_id: session_id.into(), seq, payload }
+}
+
+fn job_id(sent: &AcceptedMessage) -> String {
+    serde_json::from_slice::<Job>(&sent.payload).unwrap().job_id
+}
+
+/// Waits until all of these are answered and all timers have fired, and checks all invariants.
+async fn is_consistent(engine: &Engine, sent: Vec<AcceptedMessage>, what: &str) {
+    let rest = || async {
+        invariants::at_rest(engine.queue.as_ref(), engine.store.as_ref(), &sent).await.is_ok_and(|rest| rest)
+    };
+    eventually(DEADLINE, &format!("{what} is at rest"), rest).await;
+    let evidence = Evidence { sent, ..Evidence::default() };
+    let found = invariants::check(engine.queue.as_ref(), engine.store.as_ref(), &evidence).await.unwrap();
+    assert_eq!(found, [""; 0], "{what}");
+}
+
+/// A restored system answers all that was accepted before its backup began, may know what was accepted during the
+/// backup, and goes on.
+async fn goes_on(backend: Backend, before: &[AcceptedMessage], during: &[AcceptedMessage], what: &str) {
+    let engine = Engine::start(backend, model().await, 2).await;
+    let mut new = Vec::new();
+    for number in 0..SESSIONS {
+        new.push(said(&engine, &format!("会话-{number}"), "new", "新的问题").await);
+    }
+    for sent in &new {
+        engine.turn(&sent.session_id, "new").await;
+    }
+    let mut known = before.to_vec();
+    for sent in during {
+        let session = engine.session(&sent.session_id).await;
+        known.extend(session.has_handled(&job_id(sent)).then(|| sent.clone()));
+    }
+    known.extend(new);
+    is_consistent(&engine, known, what).await;
+    for number in 0..SESSIONS {
+        let texts = engine.said(&format!("会话-{number}")).await;
+        assert!(texts.contains(&(ReplyKind::Response, "新的问题：好的".to_owned())), "{what}: {texts:?}");
+        assert_eq!(texts.last().unwrap().0, ReplyKind::Timer, "{what}: {texts:?}");
+    }
+    assert!(engine.dead_letters().await.is_empty(), "{what}");
+}
+
+/// A backup, with the number of messages that were sent when it began, and when it was complete.
+struct Taken {
+    file: PathBuf,
+    before: usize,
+    after: usize,
+}
+
+async fn open_file(path: &Path) -> Backend {
+    let settings = quick(Settings { backend: config::Backend::Embedded, ..Settings::default() });
+    let file = EmbeddedFile::open(path).unwrap();
+    Backend {
+        queue: EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap(),
+        store: EmbeddedStore::new(file, &settings).unwrap(),
+        settings,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_embedded_system_goes_on_from_its_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Source::start(open_file(&folder.path().join("first.redb")).await).await;
+    let (taken, mut backups) = (AtomicUsize::new(0), Vec::new());
+    let backup = async {
+        for number in 1..=BACKUPS {
+            source.is_busy(number * 4 * SESSIONS).await;
+            let (before, file) = (source.count(), folder.path().join(format!("{number}.tar")));
+            let copy = source.engine.store.copy_file().await.unwrap().unwrap();
+            copy.save(File::create(&file).unwrap(), &file).unwrap();
+            backups.push(Taken { file, before, after: source.count() });
+            taken.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    tokio::join!(source.load(&taken), backup);
+    let sent = source.sent.lock().unwrap().clone();
+    for (number, Taken { file, before, after }) in backups.into_iter().enumerate() {
+        let path = folder.path().join(format!("restored-{number}")).join("turnwheel.redb");
+        embedded::backup::restore(&Archive::open(&file).unwrap(), &path, false).unwrap();
+        goes_on(open_file(&path).await, &sent[..before], &sent[before..after], &format!("backup {number}")).await;
+    }
+    is_consistent(&source.engine, sent, "the first system").await;
+}
+
+/// Other servers for the namespace of the first ones.
+async fn elsewhere(namespace: &str) -> (Server, Server, Settings) {
+    let (nats, mongod, handles) = private().await;
+    let mut settings = quick(handles.settings());
+    namespace.clone_into(&mut settings.namespace);
+    (nats, mongod, settings)
+}
+
+fn silent(_: String) {}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_cluster_goes_on_from_its_backup_on_other_servers() {
+    let folder: TempDir = tempfile::tempdir().unwrap();
+    let settings = quick(cluster().await.settings());
+    let source = Source::start(cluster_of(settings.clone()).await).await;
+    let (taken, mut backups) = (AtomicUsize::new(0), Vec::new());
+    let backup = async {
+        for number in 1..=BACKUPS {
+            source.is_busy(number * 4 * SESSIONS).await;
+            let (before, file) = (source.count(), folder.path().join(format!("{number}.tar")));
+            cluster::backup::save(&settings, File::create(&file).unwrap(), &file, &silent).await.unwrap();
+            backups.push(Taken { file, before, after: source.count() });
+            taken.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    tokio::join!(source.load(&taken), backup);
+    let sent = source.sent.lock().unwrap().clone();
+    let (_nats, _mongod, elsewhere) = elsewhere(&settings.namespace).await;
+    for (number, Taken { file, before, after }) in backups.into_iter().enumerate() {
+        let (archive, what) = (Archive::open(&file).unwrap(), format!("backup {number}"));
+        // The second one replaces what the first one has left.
+        let restored = cluster::backup::restore(&elsewhere, &archive, number > 0, &Tasks::new(), &silent).await;
+        assert!(restored.unwrap().open_jobs > 0, "{what}: there was work in hand");
+        goes_on(cluster_of(elsewhere.clone()).await, &sent[..before], &sent[before..after], &what).await;
+    }
+    is_consistent(&source.engine, sent, "the first system").await;
+}
+
+/// A session that has been in use for long does not remember all of its jobs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_a_session_has_forgotten_is_not_answered_again() {
+    let settings = quick(cluster().await.settings());
+    let engine = Engine::start(cluster_of(settings.clone()).await, model().await, 1).await;
+    engine.apply(sales_with(&json!({"greeting": null, "timers": []}))).await;
+    for number in 0..101 {
+        said(&engine, "s1", &format!("m-{number}"), "一").await;
+    }
+    engine.turn("s1", "m-100").await;
+    let turns = engine.store.turns("s1", 500).await.unwrap().len();
+    assert!(!engine.session("s1").await.has_handled("m-0"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("b.tar");
+    cluster::backup::save(&settings, File::create(&file).unwrap(), &file, &silent).await.unwrap();
+    let (_nats, _mongod, elsewhere) = elsewhere(&settings.namespace).await;
+    let archive = Archive::open(&file).unwrap();
+    let restored = cluster::backup::restore(&elsewhere, &archive, false, &Tasks::new(), &silent).await.unwrap();
+    assert_eq!(restored.open_jobs, 0);
+    let restored = Engine::start(cluster_of(elsewhere).await, model().await, 1).await;
+    restored.say("s1", "new", "二").await;
+    assert_eq!(restored.store.turns("s1", 500).await.unwrap().len(), turns + 1);
+    assert_eq!(restored.session("s1").await.history.last().unwrap().text, "二：好的");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restoration_touches_nothing_that_is_in_use() {
+    let settings = quick(cluster().await.settings());
+    let engine = Engine::start(cluster_of(settings.clone()).await, model().await, 1).await;
+    engine.apply(sales_with(&json!({"timers": []}))).await;
+    engine.say("s1", "m-1", "你好").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("b.tar");
+    cluster::backup::save(&settings, File::create(&file).unwrap(), &file, &silent).await.unwrap();
+    let archive = Archive::open(&file).unwrap();
+    let refused = |settings: Settings, force: bool| {
+        let archive = &archive;
+        async move {
+            let refused = cluster::backup::restore(&settings, archive, force, &Tasks::new(), &silent).await;
+            refused.unwrap_err().to_string()
+        }
+    };
+    let problem = refused(settings.clone(), false).await;
+    assert!(problem.contains("are not empty: `agents`") && problem.contains("`sessions`"), "{problem}");
+    let process = json!({"process_id": "p1", "roles": ["worker"], "version": "1", "models": [], "flows": [],
+                         "functions": [], "secrets": [], "allow_private": [], "connectors": [],
+                         "started_at": clock::now()});
+    engine.store.announce(serde_json::from_value(process).unwrap()).await.unwrap();
+    let problem = refused(settings.clone(), true).await;
+    assert!(problem.contains("1 processes run on the database"), "{problem}");
+    let problem = refused(Settings { namespace: "other".into(), ..settings }, false).await;
+    assert!(problem.contains("namespace = `other`"), "{problem}");
+    let embedded = embedded::backup::restore(&archive, &folder.path().join("turnwheel.redb"), false);
+    assert!(embedded.unwrap_err().to_string().contains("backup of the cluster backend"));
+    assert_eq!(engine.said("s1").await.len(), 2, "nothing is lost");
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
