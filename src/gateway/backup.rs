@@ -44,7 +44,7 @@ fn send(copy: FileCopy, sender: &Sender<io::Result<Bytes>>) {
     let target = BufWriter::with_capacity(PART_BYTES, Parts(sender.clone()));
     let saved = copy.save(target, Path::new("the response")).map_err(|error| io::Error::other(error.to_string()));
     if let Err(error) = saved.and_then(|(_, mut target)| target.flush()) {
-        warn!("a backup was not sent to its end: {error}");
+        warn!("a backup was not sent completely: {error}");
         // Sending fails only when the client has gone.
         let _ = sender.blocking_send(Err(error));
     }

@@ -1,4 +1,4 @@
-//! Which jobs of a backup are processed again: those that their sessions, as the backup has them, do not know.
+//! Finds the jobs that are processed again: their sessions, as the backup has them, do not know them.
 
 use super::documents::{EPOCH_STEP, split};
 use super::stream::{MSG_ID, StoredMessage};
@@ -15,7 +15,7 @@ use storage::queue::Message;
 use types::session::RECENT_JOBS;
 use types::timestamp::Timestamp;
 
-/// The number of documents that are asked for at once.
+/// The number of documents in one query.
 pub(super) const BATCH: usize = 500;
 
 /// The jobs to publish, in the order of their lanes.
@@ -34,7 +34,7 @@ struct Job {
     message: StoredMessage,
 }
 
-/// What a restored session says about its jobs.
+/// The fields of a restored session that say which jobs it has processed.
 #[derive(Debug, Default, Deserialize)]
 struct Known {
     _id: String,
@@ -89,8 +89,8 @@ pub(super) async fn read(archive: &Archive, database: &Database, jobs: &Name, cr
     Ok(Jobs { messages, open_seqs, open_ids })
 }
 
-/// All jobs of the backup, each once. The jobs that were seen when they were published stand between those that waited
-/// before and those that waited afterwards.
+/// All jobs of the backup, each once, in the order of their publication: the jobs that waited first, then the jobs that
+/// were published meanwhile.
 fn all(archive: &Archive, jobs: &Name, created: Timestamp) -> Result<Vec<Job>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for folder in [WAITING, CAPTURED, LATE] {
@@ -135,7 +135,7 @@ fn identified(mut message: StoredMessage, jobs: &Name, created: Timestamp) -> Op
     Some(Job { session_id, job_id, message })
 }
 
-/// Removes what is newer than the sessions: turns that their sessions do not know, and runs whose jobs are not in the
+/// Removes the records that are newer than the sessions: turns that their sessions do not know, and runs whose jobs are not in the
 /// backup.
 pub(super) async fn remove_newer(database: &Database, started: Timestamp, jobs: &Jobs) -> Result<()> {
     #[derive(Deserialize)]

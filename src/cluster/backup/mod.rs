@@ -1,16 +1,16 @@
 //! Backups of a cluster while it runs, and their restoration elsewhere.
 //!
-//! MongoDB and NATS have no common point in time, so the order of the reads makes the pair consistent. Whatever the
-//! backup has twice or half is what the engine meets after a crash, too: ids make repeats harmless, and the journal
-//! continues what was begun.
+//! MongoDB and NATS have no common clock, so the order of the reads makes the pair consistent. A backup has some jobs
+//! twice and some turns half, as the servers do after a crash of a worker: ids make the repeats harmless, and the journal
+//! continues the turns.
 //!
 //! 1. From now on, every published job is remembered ([`capture`]). 2. The waiting jobs. 3. The sessions, each as of the
 //!    moment in which it is read. A job that a session has not processed then was waiting before, or is remembered.
 //! 4. The jobs that wait now: their turns may be committed and not published. 5. All other collections, and the events and dead
 //!    letters: they have at least what belongs to the sessions.
 //!
-//! What is newer than the sessions is left out by [`restore`]: turns that their sessions do not know, with their
-//! events, and the dead letters of jobs that are processed again.
+//! [`restore`] drops records that are newer than the sessions: turns that their sessions do not know, with their events,
+//! and the dead letters of jobs that are processed again.
 //!
 //! [`save`] writes a backup. [`jobs`] finds the jobs that are processed again. [`stream`] has the messages of streams.
 
@@ -30,7 +30,7 @@ use async_nats::Client;
 use async_nats::jetstream::{self, Context};
 use base::config::Settings;
 use std::time::Duration;
-use storage::backup::Result;
+use storage::backup::{BackupError, Result};
 
 /// The folders of the archive.
 const COLLECTIONS: &str = "mongodb";
@@ -67,7 +67,7 @@ struct Name {
 
 impl Streams {
     async fn connect(settings: &Settings) -> Result<Self> {
-        let client = Box::pin(nats::connect(settings)).await?;
+        let client = Box::pin(nats::connect(settings)).await.map_err(BackupError::servers)?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(REQUEST_TIMEOUT);
         let [jobs, out, dead] = nats::streams::wanted(settings).map(|config| Name {

@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 use mongodb::Database;
 use storage::backup::{Archive, BackupError, Result, Source};
 
-/// What was restored.
+/// The numbers of restored messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// Jobs that sessions process again or for the first time.
@@ -43,18 +43,18 @@ pub async fn restore(
     })?;
     same_namespace(settings, &manifest.namespace)?;
     let streams = Box::pin(Streams::connect(settings)).await?;
-    let database = client(settings).await?.database(&settings.mongodb.database);
+    let database = client(settings).await.map_err(BackupError::servers)?.database(&settings.mongodb.database);
     nobody_is_running(&database).await?;
     make_room(&streams, &database, force).await?;
     // Creates the streams.
-    Box::pin(NatsQueue::connect(settings, tasks.stop_token())).await?;
+    Box::pin(NatsQueue::connect(settings, tasks.stop_token())).await.map_err(BackupError::servers)?;
     load_collections(&database, archive, tell).await?;
     let jobs = jobs::read(archive, &database, &streams.jobs, positions.jobs_created_at).await?;
     jobs::remove_newer(&database, manifest.started_at, &jobs).await?;
     let events = streams.replay_events(archive, &database, positions.out_last_seq).await?;
     let letters = streams.replay_letters(archive, &jobs, positions.dead_last_seq).await?;
-    // The indexes. Before the jobs, which workers may take at once.
-    Box::pin(MongoStore::connect(settings, tasks)).await?;
+    // Creates the indexes, before there is work that needs them.
+    Box::pin(MongoStore::connect(settings, tasks)).await.map_err(BackupError::servers)?;
     let published = streams.replay_jobs(&jobs).await?;
     tell(format!("{events} events, {letters} dead letters, {published} jobs"));
     Ok(Restored { open_jobs: jobs.open_ids.len() as u64, events, letters })

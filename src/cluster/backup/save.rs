@@ -17,7 +17,7 @@ const SESSIONS: &str = "sessions";
 /// errors.
 pub async fn save<W: Write>(settings: &Settings, target: W, path: &Path, tell: Tell<'_>) -> Result<(Manifest, W)> {
     let streams = Box::pin(Streams::connect(settings)).await?;
-    let database = client(settings).await?.database(&settings.mongodb.database);
+    let database = client(settings).await.map_err(BackupError::servers)?.database(&settings.mongodb.database);
     let mut archive = ArchiveWriter::new(target, path, Manifest::begin(Source::Cluster, &settings.namespace, None));
     sessions_with_jobs(&streams, &database, &mut archive, tell).await?;
     for name in collections(&database).await? {
@@ -37,8 +37,7 @@ pub async fn save<W: Write>(settings: &Settings, target: W, path: &Path, tell: T
     archive.finish()
 }
 
-/// Writes the sessions, and every job that one of them has not processed. The order is that of the module's
-/// description.
+/// Writes the sessions, and every job that its session has not processed, in the order that the module describes.
 async fn sessions_with_jobs<W: Write>(
     streams: &Streams,
     database: &Database,

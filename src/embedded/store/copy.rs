@@ -29,7 +29,7 @@ pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFa
     copied
 }
 
-/// Writes a copy beside `path` and opens it. The copy has no name then, so that nothing is left when it is closed.
+/// Writes a copy next to `path`, opens it and removes its name: the copy vanishes when it is closed.
 pub(super) fn open(read: &ReadTransaction, path: &Path) -> Result<FileCopy, FileFault> {
     // The name has no time: the next copy replaces one that a killed process left.
     let target = with_ending(path, COPY);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// A consistent copy of the file that holds queue and store. Its name is gone already, so that nothing is left of it when
+/// A consistent copy of the file that holds queue and store. It has no name, and vanishes when
 /// it is closed.
 #[derive(Debug)]
 pub struct FileCopy {

@@ -12,8 +12,6 @@ pub use file_copy::FileCopy;
 pub use reader::Archive;
 pub use writer::ArchiveWriter;
 
-use super::queue::QueueError;
-use super::store::StoreError;
 use base::error::SharedError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -158,12 +156,9 @@ pub enum BackupError {
         /// The error of the backend.
         source: SharedError,
     },
-    /// The store returned an error.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The queue returned an error.
-    #[error(transparent)]
-    Queue(#[from] QueueError),
+    /// Queue or store returned an error.
+    #[error("{0}")]
+    Servers(#[source] SharedError),
 }
 
 impl BackupError {
@@ -182,13 +177,18 @@ impl BackupError {
         Self::Backend { what: what.into(), source: source.into() }
     }
 
+    /// Creates [`Self::Servers`].
+    pub fn servers(error: impl Into<SharedError>) -> Self {
+        Self::Servers(error.into())
+    }
+
     /// The remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::File { .. } => "check that the folder exists, may be written and has room".to_owned(),
             Self::Damaged { .. } => "take another backup; a copy over a network may have been cut off".to_owned(),
             Self::Refused { hint, .. } => hint.clone(),
-            Self::Backend { .. } | Self::Store(_) | Self::Queue(_) => {
+            Self::Backend { .. } | Self::Servers(_) => {
                 "check NATS and MongoDB with `turnwheel doctor`, then repeat the command".to_owned()
             }
         }
