@@ -125,9 +125,9 @@ fn identified(mut message: StoredMessage, jobs: &Name, created: Timestamp) -> Op
         trace: None,
     };
     let job_id = match (as_delivered.job(), &default_id) {
-        (Ok(job), _) => job.job_id,
-        (Err(_), Some(_)) => as_delivered.job_id(),
-        (Err(_), None) => return None,
+        (Ok(job), _) if !job.job_id.is_empty() => job.job_id,
+        (_, Some(_)) => as_delivered.job_id(),
+        (_, None) => return None,
     };
     if let (None, Some(id)) = (message.header(MSG_ID), default_id) {
         message.headers.push((MSG_ID.to_owned(), id));

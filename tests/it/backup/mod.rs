@@ -4,29 +4,32 @@
 
 mod commands;
 
+use crate::crash::seen;
 use crate::scenarios::{acts, answer, sales_with};
 use crate::support::backend::cluster_of;
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use crate::support::servers::{Server, cluster, private};
+use async_nats::jetstream;
 use base::clock;
 use base::config::{self, Settings};
 use base::tasks::Tasks;
 use embedded::queue::EmbeddedQueue;
 use embedded::store::{EmbeddedFile, EmbeddedStore};
-use lab::invariants::{self, AcceptedMessage, Evidence};
+use lab::invariants::{self, AcceptedMessage, Evidence, SeenCall};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::backup::Archive;
 use storage::queue::Publish;
 use tempfile::TempDir;
 use types::event::ReplyKind;
 use types::job::Job;
+use types::timestamp::Timestamp;
 
 const SESSIONS: usize = 8;
 /// The most jobs that wait.
@@ -53,6 +56,7 @@ async fn model() -> ScriptedModel {
 struct Source {
     engine: Engine,
     sent: Mutex<Vec<AcceptedMessage>>,
+    ended: Mutex<Instant>,
 }
 
 impl Source {
@@ -61,7 +65,7 @@ impl Source {
         engine.api.script(|_, _| (200, json!({"status": "shipped"})));
         let timers = json!([{"name": "follow_up", "delay": "1s", "message": "还在吗？"}]);
         engine.apply(sales_with(&json!({ "timers": timers }))).await;
-        Self { engine, sent: Mutex::default() }
+        Self { engine, sent: Mutex::default(), ended: Mutex::new(Instant::now()) }
     }
 
     /// Publishes messages to all sessions until `taken` backups are made.
@@ -112,46 +116,95 @@ fn job_id(sent: &AcceptedMessage) -> String {
     serde_json::from_slice::<Job>(&sent.payload).unwrap().job_id
 }
 
-/// Waits until all of these are answered and all timers have fired, and checks all invariants.
-async fn is_consistent(engine: &Engine, sent: Vec<AcceptedMessage>, what: &str) {
+/// Waits until all of these are answered and all timers have fired.
+async fn rests(engine: &Engine, sent: &[AcceptedMessage], what: &str) {
     let rest = || async {
-        invariants::at_rest(engine.queue.as_ref(), engine.store.as_ref(), &sent).await.is_ok_and(|rest| rest)
+        invariants::at_rest(engine.queue.as_ref(), engine.store.as_ref(), sent).await.is_ok_and(|rest| rest)
     };
     eventually(DEADLINE, &format!("{what} is at rest"), rest).await;
-    let evidence = Evidence { sent, ..Evidence::default() };
+}
+
+/// Checks all invariants.
+async fn is_consistent(engine: &Engine, evidence: Evidence, what: &str) {
     let found = invariants::check(engine.queue.as_ref(), engine.store.as_ref(), &evidence).await.unwrap();
     assert_eq!(found, [""; 0], "{what}");
 }
 
-/// A restored system answers all that was accepted before its backup began, may know what was accepted during the
-/// backup, and goes on.
-async fn goes_on(backend: Backend, before: &[AcceptedMessage], during: &[AcceptedMessage], what: &str) {
-    let engine = Engine::start(backend, model().await, 2).await;
-    let mut new = Vec::new();
-    for number in 0..SESSIONS {
-        new.push(said(&engine, &format!("会话-{number}"), "new", "新的问题").await);
+impl Source {
+    /// Waits until all is answered, and checks the first system.
+    async fn ends(&self) -> Vec<AcceptedMessage> {
+        let sent = self.sent.lock().unwrap().clone();
+        rests(&self.engine, &sent, "the first system").await;
+        let api = self.engine.api.calls("/orders").iter().map(seen::called).collect();
+        let model = self.engine.model.asked().iter().map(seen::asked).collect();
+        let evidence = Evidence { sent: sent.clone(), api, model, ..Evidence::default() };
+        is_consistent(&self.engine, evidence, "the first system").await;
+        *self.ended.lock().unwrap() = Instant::now();
+        sent
     }
-    for sent in &new {
-        engine.turn(&sent.session_id, "new").await;
+
+    /// A restored system answers all that was accepted before its backup began, may know what was accepted during the
+    /// backup, and goes on.
+    async fn goes_on(&self, backend: Backend, taken: &Taken, sent: &[AcceptedMessage]) {
+        let (ended, what) = (clock::now(), taken.file.display().to_string());
+        let engine = Engine::start(backend, model().await, 2).await;
+        let mut new = Vec::new();
+        for number in 0..SESSIONS {
+            new.push(said(&engine, &format!("会话-{number}"), "new", "新的问题").await);
+        }
+        for sent in &new {
+            engine.turn(&sent.session_id, "new").await;
+        }
+        let mut known = sent[..taken.before].to_vec();
+        for sent in &sent[taken.before..taken.after] {
+            let session = engine.session(&sent.session_id).await;
+            known.extend(session.has_handled(&job_id(sent)).then(|| sent.clone()));
+        }
+        known.extend(new);
+        rests(&engine, &known, &what).await;
+        let api = self.calls_of(&engine, taken.started_at, ended).await;
+        // The last calls before the backup may be repeated, as after a crash.
+        let evidence = Evidence { sent: known, api, outlived: true, ..Evidence::default() };
+        is_consistent(&engine, evidence, &what).await;
+        for number in 0..SESSIONS {
+            let texts = engine.said(&format!("会话-{number}")).await;
+            assert!(texts.contains(&(ReplyKind::Response, "新的问题：好的".to_owned())), "{what}: {texts:?}");
+            assert_eq!(texts.last().unwrap().0, ReplyKind::Timer, "{what}: {texts:?}");
+        }
+        assert!(engine.dead_letters().await.is_empty(), "{what}");
     }
-    let mut known = before.to_vec();
-    for sent in during {
-        let session = engine.session(&sent.session_id).await;
-        known.extend(session.has_handled(&job_id(sent)).then(|| sent.clone()));
+
+    /// The calls of the restored system, and those of the first one that belong to turns of the restored one. A turn
+    /// that the first system began after the backup is another one, if the restored one has called under its key.
+    async fn calls_of(&self, restored: &Engine, backup: Timestamp, ended: Timestamp) -> Vec<SeenCall> {
+        let all: Vec<SeenCall> = self.engine.api.calls("/orders").iter().map(seen::called).collect();
+        let mut kept = Vec::new();
+        for call in &all {
+            let is_first = call.at < ended && call.began < self.ended();
+            let again = || all.iter().any(|other| other.key == call.key && other.at >= ended);
+            let counts = match is_first {
+                true => call.at <= backup || !again(),
+                false => call.at >= ended,
+            };
+            let mut parts = call.key.splitn(3, '/');
+            let (session_id, turn_id) = (parts.next().unwrap(), parts.next().unwrap());
+            if counts && restored.store.turn(session_id, turn_id).await.unwrap().is_some() {
+                kept.push(call.clone());
+            }
+        }
+        kept
     }
-    known.extend(new);
-    is_consistent(&engine, known, what).await;
-    for number in 0..SESSIONS {
-        let texts = engine.said(&format!("会话-{number}")).await;
-        assert!(texts.contains(&(ReplyKind::Response, "新的问题：好的".to_owned())), "{what}: {texts:?}");
-        assert_eq!(texts.last().unwrap().0, ReplyKind::Timer, "{what}: {texts:?}");
+
+    /// When the first system had nothing left to do.
+    fn ended(&self) -> Instant {
+        *self.ended.lock().unwrap()
     }
-    assert!(engine.dead_letters().await.is_empty(), "{what}");
 }
 
 /// A backup, with the number of messages that were sent when it began, and when it was complete.
 struct Taken {
     file: PathBuf,
+    started_at: Timestamp,
     before: usize,
     after: usize,
 }
@@ -176,19 +229,18 @@ async fn a_busy_embedded_system_goes_on_from_its_backup() {
             source.is_busy(number * 4 * SESSIONS).await;
             let (before, file) = (source.count(), folder.path().join(format!("{number}.tar")));
             let copy = source.engine.store.copy_file().await.unwrap().unwrap();
-            copy.save(File::create(&file).unwrap(), &file).unwrap();
-            backups.push(Taken { file, before, after: source.count() });
+            let (manifest, _) = copy.save(File::create(&file).unwrap(), &file).unwrap();
+            backups.push(Taken { file, started_at: manifest.started_at, before, after: source.count() });
             taken.fetch_add(1, Ordering::SeqCst);
         }
     };
     tokio::join!(source.load(&taken), backup);
-    let sent = source.sent.lock().unwrap().clone();
-    for (number, Taken { file, before, after }) in backups.into_iter().enumerate() {
+    let sent = source.ends().await;
+    for (number, taken) in backups.iter().enumerate() {
         let path = folder.path().join(format!("restored-{number}")).join("turnwheel.redb");
-        embedded::backup::restore(&Archive::open(&file).unwrap(), &path, false).unwrap();
-        goes_on(open_file(&path).await, &sent[..before], &sent[before..after], &format!("backup {number}")).await;
+        embedded::backup::restore(&Archive::open(&taken.file).unwrap(), &path, false).unwrap();
+        source.goes_on(open_file(&path).await, taken, &sent).await;
     }
-    is_consistent(&source.engine, sent, "the first system").await;
 }
 
 /// Other servers for the namespace of the first ones.
@@ -201,6 +253,13 @@ async fn elsewhere(namespace: &str) -> (Server, Server, Settings) {
 
 fn silent(_: String) {}
 
+/// The last sequence of the stream of events.
+async fn last_event(settings: &Settings) -> u64 {
+    let context = jetstream::new(async_nats::connect(&settings.nats.url).await.unwrap());
+    let stream = context.get_stream(format!("{}_OUT", settings.namespace.to_uppercase())).await.unwrap();
+    stream.cached_info().state.last_sequence
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_cluster_goes_on_from_its_backup_on_other_servers() {
     let folder: TempDir = tempfile::tempdir().unwrap();
@@ -211,22 +270,21 @@ async fn a_busy_cluster_goes_on_from_its_backup_on_other_servers() {
         for number in 1..=BACKUPS {
             source.is_busy(number * 4 * SESSIONS).await;
             let (before, file) = (source.count(), folder.path().join(format!("{number}.tar")));
-            cluster::backup::save(&settings, File::create(&file).unwrap(), &file, &silent).await.unwrap();
-            backups.push(Taken { file, before, after: source.count() });
+            let target = File::create(&file).unwrap();
+            let (manifest, _) = cluster::backup::save(&settings, target, &file, &silent).await.unwrap();
+            backups.push(Taken { file, started_at: manifest.started_at, before, after: source.count() });
             taken.fetch_add(1, Ordering::SeqCst);
         }
     };
     tokio::join!(source.load(&taken), backup);
-    let sent = source.sent.lock().unwrap().clone();
-    let (_nats, _mongod, elsewhere) = elsewhere(&settings.namespace).await;
-    for (number, Taken { file, before, after }) in backups.into_iter().enumerate() {
-        let (archive, what) = (Archive::open(&file).unwrap(), format!("backup {number}"));
-        // The second one replaces what the first one has left.
-        let restored = cluster::backup::restore(&elsewhere, &archive, number > 0, &Tasks::new(), &silent).await;
-        assert!(restored.unwrap().open_jobs > 0, "{what}: there was work in hand");
-        goes_on(cluster_of(elsewhere.clone()).await, &sent[..before], &sent[before..after], &what).await;
+    let sent = source.ends().await;
+    for taken in &backups {
+        let archive = Archive::open(&taken.file).unwrap();
+        let (_nats, _mongod, elsewhere) = elsewhere(&settings.namespace).await;
+        let restored = cluster::backup::restore(&elsewhere, &archive, false, &Tasks::new(), &silent).await;
+        assert!(restored.unwrap().open_jobs > 0, "jobs were waiting");
+        source.goes_on(cluster_of(elsewhere).await, taken, &sent).await;
     }
-    is_consistent(&source.engine, sent, "the first system").await;
 }
 
 /// A session that has been in use for long does not remember all of its jobs.
@@ -248,6 +306,7 @@ async fn a_job_that_a_session_has_forgotten_is_not_answered_again() {
     let archive = Archive::open(&file).unwrap();
     let restored = cluster::backup::restore(&elsewhere, &archive, false, &Tasks::new(), &silent).await.unwrap();
     assert_eq!(restored.open_jobs, 0);
+    assert_eq!(last_event(&elsewhere).await, last_event(&settings).await, "a reader continues at its sequence");
     let restored = Engine::start(cluster_of(elsewhere).await, model().await, 1).await;
     restored.say("s1", "new", "二").await;
     assert_eq!(restored.store.turns("s1", 500).await.unwrap().len(), turns + 1);
@@ -272,7 +331,7 @@ async fn a_restoration_touches_nothing_that_is_in_use() {
         }
     };
     let problem = refused(settings.clone(), false).await;
-    assert!(problem.contains("are not empty: `agents`") && problem.contains("`sessions`"), "{problem}");
+    assert!(problem.contains("are not empty: ") && problem.contains("`sessions`"), "{problem}");
     let process = json!({"process_id": "p1", "roles": ["worker"], "version": "1", "models": [], "flows": [],
                          "functions": [], "secrets": [], "allow_private": [], "connectors": [],
                          "started_at": clock::now()});
