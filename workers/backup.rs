@@ -194,10 +194,12 @@ fn open(path: &Path) -> anyhow::Result<Archive> {
     Ok(Archive::open(path).map_err(failure)?)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "`map_err` passes a value")]
 fn failure(error: BackupError) -> Failure {
     Failure::new(with_causes(&error), error.hint())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the library passes a value")]
 fn tell(line: String) {
     eprintln!("{line}");
 }
