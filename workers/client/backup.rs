@@ -16,7 +16,7 @@ impl GatewayClient {
         patient.accepted(patient.api(Method::POST, &["backup"]).send().await).await
     }
 
-    /// The next part of a backup; `None` at its end.
+    /// The next part of a backup; `None` when it is complete.
     pub async fn next_part(&self, backup: &mut Response) -> anyhow::Result<Option<Vec<u8>>> {
         let part = backup.chunk().await.map_err(|error| {
             let message = format!("the backup of {} broke off: {}", self.base(), reason(&error));

@@ -6,7 +6,8 @@
 //!
 //! 1. From now on, every published job is remembered ([`capture`]). 2. The waiting jobs. 3. The sessions, each as of the
 //!    moment in which it is read. A job that a session has not processed then was waiting before, or is remembered.
-//! 4. The jobs that wait now: their turns may be committed and not published. 5. All other collections, and the events and dead
+//! 4. The steps. They may name merged jobs, which are older. 5. The jobs that wait now: their turns may be committed and
+//!    not published. 6. All other collections, and the events and dead
 //!    letters: they have at least what belongs to the sessions.
 //!
 //! [`restore`] drops records that are newer than the sessions: turns that their sessions do not know, with their events,

@@ -12,6 +12,7 @@ use std::path::Path;
 use storage::backup::{ArchiveWriter, BackupError, Manifest, Result, Source, StreamPositions};
 
 const SESSIONS: &str = "sessions";
+const STEPS: &str = "steps";
 
 /// Writes a backup of the running cluster to `target`, and tells the progress. `path` is the name of the target in
 /// errors.
@@ -21,7 +22,7 @@ pub async fn save<W: Write>(settings: &Settings, target: W, path: &Path, tell: T
     let mut archive = ArchiveWriter::new(target, path, Manifest::begin(Source::Cluster, &settings.namespace, None));
     sessions_with_jobs(&streams, &database, &mut archive, tell).await?;
     for name in collections(&database).await? {
-        if name != SESSIONS {
+        if name != SESSIONS && name != STEPS {
             let count = save_collection(&database, &name, &mut archive, None).await?;
             tell(format!("{name}: {count} documents"));
         }
@@ -37,7 +38,8 @@ pub async fn save<W: Write>(settings: &Settings, target: W, path: &Path, tell: T
     archive.finish()
 }
 
-/// Writes the sessions, and every job that its session has not processed, in the order that the module describes.
+/// Writes the sessions and the steps, and every job that its session has not processed, in the order that the module
+/// describes.
 async fn sessions_with_jobs<W: Write>(
     streams: &Streams,
     database: &Database,
@@ -51,6 +53,9 @@ async fn sessions_with_jobs<W: Write>(
     let waiting = streams.save_singly(&streams.jobs, WAITING, 0, archive).await?;
     let sessions = save_collection(database, SESSIONS, archive, Some(&mut capture)).await?;
     tell(format!("{SESSIONS}: {sessions} documents"));
+    // Before the end of the capture: a step may name jobs that its turn has merged.
+    let steps = save_collection(database, STEPS, archive, Some(&mut capture)).await?;
+    tell(format!("{STEPS}: {steps} documents"));
     let late = streams.save_singly(&streams.jobs, LATE, jobs.state.last_sequence, archive).await?;
     let captured = capture.finish(archive).await?;
     let after = streams.info(&streams.jobs).await?;
