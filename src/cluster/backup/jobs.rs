@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use mongodb::Database;
 use serde::Deserialize;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use storage::backup::{Archive, BackupError, Result};
 use storage::queue::Message;
@@ -25,6 +26,18 @@ pub(super) struct Jobs {
     pub(super) open_seqs: HashSet<u64>,
     /// The same as (session, job id).
     pub(super) open_ids: HashSet<(String, String)>,
+    /// The jobs of each lane, in their order.
+    pub(super) lanes: HashMap<String, Vec<Place>>,
+}
+
+/// The place of a job in its former stream and in the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) job_id: String,
+    /// Its sequence in the former stream, if that is known.
+    pub(super) former: Option<u64>,
+    /// Its sequence in the new stream, which is empty before.
+    pub(super) new: u64,
 }
 
 /// A job with its identity.
@@ -67,6 +80,7 @@ pub(super) async fn read(archive: &Archive, database: &Database, jobs: &Name, cr
     let asked = found.iter().filter(full).map(|job| format!("{}/{}", job.session_id, job.job_id)).collect();
     let epochs = epochs(database, asked).await?;
     let (mut messages, mut open_seqs, mut open_ids) = (Vec::new(), HashSet::new(), HashSet::new());
+    let mut lanes: HashMap<String, Vec<Place>> = HashMap::new();
     for job in found {
         let (known, seq) = (sessions.get(&job.session_id), job.message.seq());
         let is_recent = known.is_some_and(|known| known.recent_jobs.contains(&job.job_id));
@@ -80,27 +94,38 @@ pub(super) async fn read(archive: &Archive, database: &Database, jobs: &Name, cr
             // The session would not know it again.
             continue;
         }
+        let place = Place { job_id: job.job_id.clone(), former: seq, new: messages.len() as u64 + 1 };
+        lanes.entry(job.session_id.clone()).or_default().push(place);
         if !is_done {
             open_seqs.extend(seq);
             open_ids.insert((job.session_id, job.job_id));
         }
         messages.push(job.message);
     }
-    Ok(Jobs { messages, open_seqs, open_ids })
+    Ok(Jobs { messages, open_seqs, open_ids, lanes })
 }
 
 /// All jobs of the backup, each once, in the order of their publication: the jobs that waited first, then the jobs that
 /// were published meanwhile.
 fn all(archive: &Archive, jobs: &Name, created: Timestamp) -> Result<Vec<Job>> {
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let (mut found, mut seen): (Vec<Job>, _) = (Vec::new(), HashMap::new());
     for folder in [WAITING, CAPTURED, LATE] {
         for entry in archive.folder(folder) {
             let bytes = archive.bytes(&entry.name)?;
             for document in split(&bytes) {
                 let message = StoredMessage::decode(document?.as_bytes())?;
                 let Some(job) = identified(message, jobs, created) else { continue };
-                if seen.insert((job.session_id.clone(), job.job_id.clone())) {
-                    found.push(job);
+                match seen.entry((job.session_id.clone(), job.job_id.clone())) {
+                    Entry::Vacant(new) => {
+                        new.insert(found.len());
+                        found.push(job);
+                    }
+                    // A job that was seen when it was published and still waited afterwards has its sequence now.
+                    Entry::Occupied(known) => {
+                        if let Some(known) = found.get_mut(*known.get()) {
+                            known.message.seq = known.message.seq.or(job.message.seq);
+                        }
+                    }
                 }
             }
         }

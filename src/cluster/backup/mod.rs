@@ -18,6 +18,7 @@
 mod capture;
 mod documents;
 mod jobs;
+mod pins;
 mod replay;
 pub mod restore;
 pub mod save;
