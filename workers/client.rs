@@ -1,5 +1,6 @@
 //! A client of the gateway's HTTP API.
 
+mod backup;
 mod deletion;
 mod events;
 mod knowledge;

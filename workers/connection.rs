@@ -71,7 +71,8 @@ async fn serve(settings: &Settings, (queue, store): Opened, tasks: &Tasks) -> an
     Ok(GatewayClient::new(&format!("http://{address}"), Some(token))?.of_own_gateway())
 }
 
-async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
+/// Opens the queue and the store of a cluster, within a time limit.
+pub async fn cluster(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Opened> {
     let (nats, mongodb) = (masked_address(&settings.nats.url), masked_address(&settings.mongodb.uri));
     let servers = format!("nats.url = {nats}, mongodb.uri = {mongodb}");
     let mut opening = pin!(turnwheel::open(settings, tasks));

@@ -10,6 +10,7 @@
 
 mod agents;
 mod audit;
+mod backup;
 mod bench;
 mod chaos;
 mod chat;
@@ -71,6 +72,7 @@ Examples:
   turnwheel workflows run smart_router 帮我写段代码   run a workflow and watch its progress
   turnwheel dead list                             list jobs that failed for good, with the reasons
   turnwheel doctor                                find problems, and print how to fix them
+  turnwheel backup                                save everything into a file, for `turnwheel restore`
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 
@@ -169,6 +171,10 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Bring the data of an older version up to date, or check whether that is necessary
     Migrate(migrate::Migrate),
+    /// Back up everything that the system keeps, while it runs
+    Backup(backup::Backup),
+    /// Restore a backup, or check it
+    Restore(backup::Restore),
     /// Measure throughput, latency, memory and recovery
     Bench(bench::Bench),
     /// Print the effective settings and the source of each
@@ -296,6 +302,8 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Migrate(command) => Box::pin(command.run(&loaded)).await,
         Command::Completions { .. } => Ok(ExitCode::SUCCESS),
         Command::Config(command) => command.run(&loaded).map(done),
+        Command::Backup(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Restore(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Bench(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Demo(command) => Box::pin(command.run()).await.map(done),
         Command::Chaos(command) => Box::pin(command.run(loaded)).await,

@@ -199,6 +199,10 @@ pub(super) const DECISION: Codes = codes! {
     BAD_REQUEST "invalid_decision" "decision_type: there is no type `reply`"
         "the types are in /api/v1/decisions/schema; a payload is an object";
 };
+pub(super) const NO_FILE: Codes = codes! {
+    CONFLICT "no_file" "this system keeps its data in no file"
+        "back up a cluster with `turnwheel backup` where NATS and MongoDB can be reached";
+};
 pub(super) const DECISION_TYPE: Codes = codes! {
     NOT_FOUND "unknown_decision_type" "there is no schema `reply`" "/api/v1/decisions/schema has all schemas by name";
 };

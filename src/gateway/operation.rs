@@ -174,6 +174,11 @@ impl Operation {
         self.responds::<String>(200, "text/plain", description)
     }
 
+    /// Responds with 200 and a tar archive.
+    pub(super) const fn archive(self, description: &'static str) -> Self {
+        self.responds::<String>(200, "application/x-tar", description)
+    }
+
     /// Responds with 200 and server-sent events.
     pub(super) const fn event_stream(self, description: &'static str) -> Self {
         self.responds::<String>(200, "text/event-stream", description)

@@ -5,7 +5,7 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, control, dead_letters, decisions, deletion, doctor, events, health, knowledge,
+    GatewayState, agents, audit, backup, control, dead_letters, decisions, deletion, doctor, events, health, knowledge,
     messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
 };
 
@@ -76,6 +76,7 @@ fn operation(routes: Routes) -> Routes {
         .add(decisions::SCHEMA, decisions::schema, &[DECISION_TYPE])
         .add(decisions::LIST, decisions::list, &[ID, SESSION, STORE])
         .add(audit::LIST, audit::list, &[STORE])
+        .add(backup::CREATE, backup::create, &[NO_FILE, STORE])
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])

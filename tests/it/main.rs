@@ -5,6 +5,7 @@ mod access;
 mod agents;
 mod asking;
 mod away;
+mod backup;
 mod bench;
 mod browser;
 mod budgets;

@@ -11,13 +11,22 @@ use redb::{Database, DatabaseError, Durability, ReadTransaction, ReadableDatabas
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use storage::backup::{FileCopy, Manifest, Source};
 use tracing::info;
 
 /// The ending of a copy that is not complete yet.
 pub(super) const INCOMPLETE: &str = ".incomplete";
+/// The ending of a copy for a backup.
+const COPY: &str = ".copy";
 
 /// Writes a copy of the committed state to `target`, synced. Replaces a file there, and only by a complete copy.
 pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFault> {
+    let layout = read.open_table(META)?.get(tables::LAYOUT_NAME)?.map_or(LAYOUT, |layout| layout.value());
+    if layout > LAYOUT {
+        // It may have tables that this version does not know.
+        let reason = format!("the file has layout {layout} of a newer version of turnwheel; copy it with that version");
+        return Err(FileFault::Refused(reason.into()));
+    }
     let incomplete = with_ending(target, INCOMPLETE);
     let _ = std::fs::remove_file(&incomplete);
     let copied = fill(read, &incomplete).and_then(|()| finish(&incomplete, target));
@@ -25,6 +34,17 @@ pub(super) fn write(read: &ReadTransaction, target: &Path) -> Result<u64, FileFa
         let _ = std::fs::remove_file(&incomplete);
     }
     copied
+}
+
+/// Writes a copy next to `path`, opens it and removes its name: the copy vanishes when it is closed.
+pub(super) fn open(read: &ReadTransaction, path: &Path) -> Result<FileCopy, FileFault> {
+    // The name has no time: the next copy replaces one that a killed process left.
+    let target = with_ending(path, COPY);
+    let manifest = Manifest::begin(Source::Embedded, "", Some(LAYOUT));
+    let bytes = write(read, &target)?;
+    let file = File::open(&target).map_err(|error| failed(&target, error));
+    std::fs::remove_file(&target).map_err(|error| failed(&target, error))?;
+    Ok(FileCopy { file: file?, bytes, manifest })
 }
 
 fn fill(read: &ReadTransaction, path: &Path) -> Result<(), FileFault> {
@@ -72,7 +92,8 @@ pub(super) fn without_deleted(
     Ok(open())
 }
 
-pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+/// The path with an ending added to its name.
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

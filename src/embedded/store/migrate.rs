@@ -257,7 +257,10 @@ mod tests {
         let path = folder.path().join("turnwheel.redb");
         drop(EmbeddedFile::open(&path).unwrap());
         set_meta(&path, tables::LAYOUT_NAME, LAYOUT + 1);
-        drop(EmbeddedFile::open(&path).unwrap());
+        let file = EmbeddedFile::open(&path).unwrap();
+        let copied = file.copy_to(&folder.path().join("copy")).unwrap_err().to_string();
+        assert!(copied.contains("layout 3"), "it may have tables that a copy would lose: {copied}");
+        drop(file);
         set_meta(&path, MINIMUM_NAME, LAYOUT + 1);
         for _ in 0..2 {
             let refused = EmbeddedFile::open(&path).unwrap_err().to_string();

@@ -40,13 +40,13 @@ mod tables;
 mod turns;
 mod versioned_table;
 
-pub use copy::finish;
+pub use copy::{finish, with_ending};
 pub use file::EmbeddedFile;
 pub use open_error::OpenError;
 
 pub(crate) use fault::FileFault;
 pub use publisher::{Publisher, StoredEvent};
-pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, META, Tables, decode, encode};
+pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, LAYOUT, META, Tables, decode, encode};
 
 use async_trait::async_trait;
 use base::clock::Moment;
@@ -62,13 +62,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use storage::backup::FileCopy;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
     SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
-use storage::store::{Result, Store, lane, session_cache};
+use storage::store::{Result, Store, StoreError, lane, session_cache};
 use types::audit::{AuditEntry, AuditQuery};
 use types::page::{Bounds, Page};
 use types::plan::Plan;
@@ -444,6 +445,12 @@ impl Store for EmbeddedStore {
 
     async fn largest_sessions(&self, limit: usize) -> Result<Vec<SessionSize>> {
         Ok(self.file.read(|read| sizes::largest_sessions(read, limit))?)
+    }
+
+    async fn copy_file(&self) -> Result<Option<FileCopy>> {
+        let file = Arc::clone(&self.file);
+        let copied = tokio::task::spawn_blocking(move || file.copy_file()).await;
+        Ok(copied.map_err(StoreError::unavailable)??)
     }
 
     async fn ping(&self) -> Result<()> {

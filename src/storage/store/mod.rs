@@ -25,6 +25,7 @@ pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
 
+use crate::backup::FileCopy;
 use crate::queue::Storage;
 use async_trait::async_trait;
 use base::error::SharedError;
@@ -381,6 +382,12 @@ pub trait Store: Erasure + Send + Sync + 'static {
     /// of them only: the sessions that changed last, and sessions with many steps.
     async fn largest_sessions(&self, _limit: usize) -> Result<Vec<SessionSize>> {
         Ok(Vec::new())
+    }
+
+    /// Returns a copy of the file that holds this store and its queue, as of one moment, while both are in use. `None` if
+    /// they are in no file.
+    async fn copy_file(&self) -> Result<Option<FileCopy>> {
+        Ok(None)
     }
 
     /// Checks that the store is reachable and takes writes. Fails with [`StoreError::Unavailable`] when it does not.

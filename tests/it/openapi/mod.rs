@@ -26,6 +26,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
     ("get", "/api/v1/audit"),
+    ("post", "/api/v1/backup"),
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),

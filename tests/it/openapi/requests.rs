@@ -98,6 +98,7 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), "/api/v1/timers", "/api/v1/timers?session_id=nobody", None, 404),
         asked(get.clone(), "/api/v1/audit", "/api/v1/audit?limit=5", None, 200),
         asked(get.clone(), "/api/v1/audit", "/api/v1/audit?after=%24x", None, 400),
+        asked(post.clone(), "/api/v1/backup", "/api/v1/backup", None, 409),
         asked(get.clone(), "/api/v1/dead", "/api/v1/dead?limit=5", None, 200),
         asked(get.clone(), "/api/v1/dead/{which}", "/api/v1/dead/7", None, 404),
         asked(post.clone(), "/api/v1/dead/replay", "/api/v1/dead/replay", Some(json!({"cause": "attempts"})), 202),
