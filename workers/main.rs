@@ -72,7 +72,7 @@ Examples:
   turnwheel workflows run smart_router 帮我写段代码   run a workflow and watch its progress
   turnwheel dead list                             list jobs that failed for good, with the reasons
   turnwheel doctor                                find problems, and print how to fix them
-  turnwheel backup                                save everything into a file, for `turnwheel restore`
+  turnwheel backup                                save everything into a file, for `restore`
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 

@@ -18,7 +18,6 @@
 mod capture;
 mod documents;
 mod jobs;
-mod pins;
 mod replay;
 pub mod restore;
 pub mod save;
