@@ -43,6 +43,7 @@ pub(super) struct Roles {
     pub(super) guarded: Guarded,
     http: Http,
     running: Vec<Process>,
+    of_scheduler: Settings,
     _model: ScriptedModel,
 }
 
@@ -66,8 +67,15 @@ impl Roles {
         let mut running = vec![guarded.process(&of_gateway, "gateway")];
         is_ready(&of_gateway).await;
         running.push(guarded.process(&settings("worker"), "worker"));
-        running.push(guarded.process(&settings("scheduler"), "scheduler"));
-        Self { http: Http::new(&of_gateway), guarded, running, _model: model }
+        let of_scheduler = settings("scheduler");
+        running.push(guarded.process(&of_scheduler, "scheduler"));
+        Self { http: Http::new(&of_gateway), guarded, running, of_scheduler, _model: model }
+    }
+
+    /// Replaces the scheduler. A scheduler looks for what has expired as soon as it leads, and then once a minute.
+    fn restart_scheduler(&mut self) {
+        self.running.pop().unwrap().kill();
+        self.running.push(self.guarded.process(&self.of_scheduler, "scheduler"));
     }
 
     fn assert_no_violation(&self, part: &str) {
@@ -158,6 +166,12 @@ async fn every_role_works_with_the_rights_of_its_user() {
     http.post("/api/v1/messages", &message, 202).await;
     reply(&mut replies, "s4", "response").await;
     http.post("/api/v1/sessions/s4/close", &json!({}), 202).await;
+    eventually(DEADLINE, "the session is closed", || async {
+        !http.get("/api/v1/sessions/s4").await["closed_at"].is_null()
+    })
+    .await;
+    roles.restart_scheduler();
+    let http = &roles.http;
     eventually(DEADLINE, "the scheduler deletes the closed session", || async {
         http.client.get(http.at("/api/v1/sessions/s4")).send().await.unwrap().status() == 404
     })
