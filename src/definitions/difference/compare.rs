@@ -84,7 +84,8 @@ fn key(value: &Value) -> Option<String> {
     if let Some(id) = IDS.iter().find_map(|name| text(name)) {
         return Some(id.to_owned());
     }
-    Some(format!("{}->{}", text("from")?, text("to")?))
+    let edge = |from: &str, to: &str| Some(format!("{}->{}", text(from)?, text(to)?));
+    edge("source", "target").or_else(|| edge("from", "to"))
 }
 
 fn by_key(path: &str, before: &[(String, &Value)], after: &[(String, &Value)], found: &mut Vec<Change>) {

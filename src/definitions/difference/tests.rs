@@ -77,7 +77,7 @@ fn an_element_is_compared_by_its_id_and_a_new_order_is_one_change() {
     assert_eq!(told(&difference), ["~ skills[] Action"]);
     assert_eq!(difference.changes[0].after, Some(json!(["book", "query_order"])));
     let edges = |list: Value| json!({"id": "w", "edges": list});
-    let (one, two) = (json!({"from": "a", "to": "b"}), json!({"from": "b", "to": "c"}));
+    let (one, two) = (json!({"source": "a", "target": "b"}), json!({"source": "b", "target": "c"}));
     let difference = Difference::between(&edges(json!([one])), &edges(json!([two, one])));
     assert_eq!(told(&difference), ["+ edges[b->c] Action"]);
 }
