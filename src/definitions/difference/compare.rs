@@ -124,11 +124,11 @@ fn by_place(path: &str, before: &[Value], after: &[Value], found: &mut Vec<Chang
             let place = new.start + nth;
             compare(&at(place), &before[old.start + nth], &after[place], found);
         }
-        for place in old.start + pairs..old.end {
-            found.push(change(Op::Remove, &at(place), Some(&before[place]), None));
+        for (place, value) in before.iter().enumerate().take(old.end).skip(old.start + pairs) {
+            found.push(change(Op::Remove, &at(place), Some(value), None));
         }
-        for place in new.start + pairs..new.end {
-            found.push(change(Op::Add, &at(place), None, Some(&after[place])));
+        for (place, value) in after.iter().enumerate().take(new.end).skip(new.start + pairs) {
+            found.push(change(Op::Add, &at(place), None, Some(value)));
         }
     }
 }
