@@ -8,6 +8,7 @@
 // A binary's modules have no outside users.
 #![allow(unreachable_pub)]
 
+mod agent_drafts;
 mod agents;
 mod audit;
 mod backup;
@@ -131,7 +132,7 @@ enum Command {
     /// Run worker, scheduler and gateway in one process, on the NATS and MongoDB of a cluster
     #[command(after_help = examples::ALL)]
     All,
-    /// Apply, validate, list and show agents
+    /// Apply, validate, test, compare, list and show agents
     #[command(subcommand)]
     Agents(agents::Agents),
     /// Talk to an agent in the terminal, through a gateway
