@@ -18,6 +18,6 @@ pub use message::{Body, ErrorContent, Event, MessageContent, MessageType, Status
 pub use repair::Loaded;
 pub use stage::{Artifact, Category, Complexity, Language, Origin, Publish, Purpose, Speaker, Stage};
 pub use state::{
-    AgentState, AlternativeOption, ClarificationContext, ClarificationQuestion, Conversation, Draft, Published,
-    StoredState, TestCounts, TurnState, WorkflowContext,
+    AgentState, AlternativeOption, ClarificationContext, ClarificationQuestion, Conversation, Draft, GapRounds,
+    Published, StoredState, TestCounts, TurnState, WorkflowContext,
 };

@@ -51,7 +51,7 @@ fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> Stored
         draft: fields.optional("draft"),
         published: fields.optional("published"),
         previous_stage: fields.optional("previous_stage").unwrap_or_default(),
-        gap_rounds: fields.optional("gap_rounds").unwrap_or_default(),
+        gap_rounds: fields.items("gap_rounds"),
         repaired_at: fields.optional("repaired_at"),
         state: AgentState {
             session_id: session_id.to_owned(),
@@ -149,7 +149,7 @@ mod tests {
         stored.draft =
             Some(Draft { hash: "h".into(), ok: Some(false), problems: vec!["p".into()], ..Draft::default() });
         stored.published = Some(Published { hash: "h".into(), at: now, by: "alice".into(), forced: true });
-        stored.gap_rounds.insert("x".into(), 2);
+        stored.gap_rounds = vec![GapRounds { gap: "a.b".into(), rounds: 2 }];
         let content = MessageContent { text: "好".into(), ..MessageContent::default() };
         let body =
             Body::Message { delta: None, stream_id: None, supersedes: None, content: Some(content), workflow_id: None };

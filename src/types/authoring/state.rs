@@ -25,6 +25,9 @@ pub const MAX_INFO_KEY: usize = 256;
 /// The largest number of gaps, and of alternatives.
 pub const MAX_GAPS: usize = 32;
 
+/// What the name of a fact begins with that is the alternative chosen for a gap.
+pub const ALTERNATIVE: &str = "alternative:";
+
 /// One message of a dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Conversation {
@@ -169,13 +172,15 @@ impl AgentState {
         self.conversations.drain(..self.conversations.len() - kept);
     }
 
-    /// Remembers a fact. An empty value forgets it. Beyond the limits only known facts change.
+    /// Remembers a fact. An empty value forgets it. Beyond the limits only known facts change, and a chosen alternative
+    /// is remembered in any case: there are not more of them than gaps.
     pub fn collect(&mut self, key: &str, value: &str) {
         let info = &mut self.clarification_context.collected_info;
         let key = &key[..key.floor_char_boundary(MAX_INFO_KEY)];
+        let most = if key.starts_with(ALTERNATIVE) { MAX_INFO + MAX_GAPS } else { MAX_INFO };
         if value.is_empty() {
             info.remove(key);
-        } else if !key.is_empty() && (info.len() < MAX_INFO || info.contains_key(key)) {
+        } else if !key.is_empty() && (info.len() < most || info.contains_key(key)) {
             info.insert(key.to_owned(), cut(value, MAX_INFO_VALUE).into_owned());
         }
     }
@@ -209,6 +214,15 @@ pub struct TestCounts {
     pub failed: u32,
     /// Tests that did not run.
     pub not_run: u32,
+}
+
+/// How often the analysis has found a required gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GapRounds {
+    /// The gap.
+    pub gap: String,
+    /// How often.
+    pub rounds: u32,
 }
 
 /// The last publication.
@@ -290,7 +304,7 @@ pub struct StoredState {
     pub previous_stage: Stage,
     /// How often the analysis has found each required gap.
     #[serde(default)]
-    pub gap_rounds: BTreeMap<String, u32>,
+    pub gap_rounds: Vec<GapRounds>,
     /// When the state was last repaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at: Option<Timestamp>,
