@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Invalid,
     /// The session, run, agent, … does not exist.
     NotFound,
+    /// The caller may not do this.
+    Forbidden,
     /// The current state does not allow the command.
     Conflict,
     /// The payload exceeds a limit.

@@ -13,6 +13,7 @@
 //! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
+//! - [`authoring`]: beginning authoring dialogues, and their messages.
 //! - [`enqueue`]: putting a job on its lane, which the others use.
 //!
 //! Reading:
@@ -29,6 +30,7 @@
 pub mod access;
 pub mod agents;
 pub mod audit;
+pub mod authoring;
 pub mod dead_letters;
 pub mod decisions;
 pub mod definition_deletion;

@@ -22,6 +22,7 @@ mod addresses;
 mod agents;
 mod audit;
 mod auth;
+mod authoring;
 mod backup;
 mod caller;
 mod control;

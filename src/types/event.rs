@@ -36,12 +36,15 @@ pub enum EventType {
     Run,
     /// A coordinator's decision, or the verdict on it.
     Decision,
+    /// An event of an authoring dialogue.
+    Authoring,
     /// The end of a turn whose last event is not a status, see [`TurnEvent`].
     Turn,
 }
 
 impl EventType {
-    const ALL: [Self; 6] = [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn];
+    const ALL: [Self; 7] =
+        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Authoring, Self::Turn];
 
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
@@ -51,6 +54,7 @@ impl EventType {
             Self::Step => "step",
             Self::Run => "run",
             Self::Decision => "decision",
+            Self::Authoring => "authoring",
             Self::Turn => "turn",
         }
     }
@@ -216,6 +220,8 @@ pub enum Event {
     Run(Value),
     /// A decision of a coordinator, or the verdict on it, as JSON.
     Decision(Value),
+    /// An event of an authoring dialogue.
+    Authoring(Box<crate::authoring::Event>),
     /// The end of a turn whose last event is not a status.
     Turn(TurnEvent),
 }
@@ -229,6 +235,7 @@ impl Event {
             EventType::Step => Self::Step(serde_json::from_slice(payload)?),
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
             EventType::Decision => Self::Decision(serde_json::from_slice(payload)?),
+            EventType::Authoring => Self::Authoring(serde_json::from_slice(payload)?),
             EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
         })
     }
@@ -240,6 +247,7 @@ impl Event {
             Self::Status(status) => Some(&status.turn_id),
             Self::Step(step) => Some(&step.turn_id),
             Self::Turn(turn) => Some(&turn.turn_id),
+            Self::Authoring(event) => Some(&event.turn_id),
             Self::Run(_) => None,
             Self::Decision(decision) => decision["turn_id"].as_str(),
         }
@@ -250,7 +258,7 @@ impl Event {
         match self {
             Self::Status(status) => Some((&status.turn_id, status.turn.as_ref()?)),
             Self::Turn(turn) => Some((&turn.turn_id, &turn.turn)),
-            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) => None,
+            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) | Self::Authoring(_) => None,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod words;
 
 pub use answer::{Question, Unusable};
 pub use entry::{begin, fault, go_on};
+pub use recorder::pending_actions;
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
 
 #[cfg(test)]

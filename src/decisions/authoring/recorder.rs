@@ -154,8 +154,9 @@ pub(super) fn workflow_id(stored: &StoredState) -> String {
     known.filter(|id| !id.is_empty()).unwrap_or(own).to_owned()
 }
 
-/// What the user may do in the current stage.
-fn pending_actions(stored: &StoredState) -> Vec<String> {
+/// What the user may do in the current stage: ids of open questions, `confirm_requirements`, `choose_alternative` or
+/// `publish`.
+pub fn pending_actions(stored: &StoredState) -> Vec<String> {
     let action = match stored.state.stage {
         Stage::Clarification => return stored.state.clarification_context.pending_questions.clone(),
         Stage::Negotiation => "confirm_requirements",

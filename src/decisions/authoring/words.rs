@@ -1,6 +1,27 @@
 //! The engine's own texts in a dialogue.
 
-use types::authoring::{AlternativeOption, Artifact, ErrorCode, Language, MessageContent, Stage};
+use types::authoring::{
+    AlternativeOption, Artifact, ErrorCode, Language, MessageContent, Origin, Stage, WorkflowContext,
+};
+
+/// The first words of a dialogue.
+pub fn welcome(artifact: Artifact, context: &WorkflowContext, language: Language) -> String {
+    let [thing_zh, thing_en] = match artifact {
+        Artifact::Workflow => ["工作流", "workflow"],
+        Artifact::Agent => ["智能体", "agent"],
+    };
+    let id = &context.source_workflow_id;
+    match (context.origin, language) {
+        (Origin::Create, Language::Zh) => format!("您想要一个什么样的{thing_zh}？请说说它何时开始、做什么、结果给谁。"),
+        (Origin::Create, Language::En) => {
+            format!("What {thing_en} do you want? Say when it starts, what it does, and who gets the result.")
+        }
+        (Origin::Edit, Language::Zh) => format!("您想修改{thing_zh} `{id}` 的什么？"),
+        (Origin::Edit, Language::En) => format!("What do you want to change in the {thing_en} `{id}`?"),
+        (Origin::Copy, Language::Zh) => format!("新的{thing_zh}与 `{id}` 有什么不同？"),
+        (Origin::Copy, Language::En) => format!("How is the new {thing_en} to differ from `{id}`?"),
+    }
+}
 
 /// A stage in one sentence.
 pub const fn stage(stage: Stage, language: Language) -> &'static str {

@@ -31,7 +31,7 @@ impl Turn<'_> {
                         self.adopt_reply(reply);
                     }
                 }
-                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) => {}
+                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Authoring(_) | Event::Turn(_) => {}
             }
         }
         Ok(())

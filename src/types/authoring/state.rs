@@ -338,6 +338,13 @@ impl StoredState {
         self
     }
 
+    /// Changes the settings of a dialogue that has begun. What it makes stays.
+    pub fn reconfigured(mut self, config: ConversationConfig) -> Self {
+        self.publish = config.publish(self.artifact);
+        self.config = config;
+        self
+    }
+
     /// True if there is a document.
     pub fn has_workflow(&self) -> bool {
         self.draft.is_some() || self.published.is_some()

@@ -1,0 +1,28 @@
+//! Authoring dialogues over HTTP.
+//!
+//! - [`dialogues`]: begin, list, show, delete. [`chat`]: a message, and the events of its turn.
+//! - `turn_events`: the events of one turn. `error_codes`: the codes that only these endpoints have.
+
+mod chat;
+mod dialogues;
+mod error_codes;
+mod turn_events;
+
+use crate::error_codes::{EVENT_ID, ID, OVERTAKEN, PUBLISH, QUEUE, STORE, STREAM};
+use crate::openapi::Routes;
+use error_codes::{CONFIG, DIALOGUE, NEW_DIALOGUE, TURN_GOES_ON, TURN_MESSAGE};
+
+/// Adds the routes.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .add(dialogues::CREATE, dialogues::create, &[NEW_DIALOGUE, CONFIG, STORE])
+        .add(dialogues::LIST, dialogues::list, &[ID, STORE])
+        .add(dialogues::SHOW, dialogues::show, &[ID, DIALOGUE, STORE])
+        .add(dialogues::DELETE, dialogues::delete, &[ID, DIALOGUE, TURN_GOES_ON, OVERTAKEN, STORE, QUEUE])
+        .add(dialogues::HISTORY, dialogues::history, &[ID, DIALOGUE, STORE])
+        .add(
+            chat::CHAT,
+            chat::chat,
+            &[ID, EVENT_ID, DIALOGUE, TURN_MESSAGE, CONFIG, TURN_GOES_ON, STORE, QUEUE, PUBLISH, STREAM],
+        )
+}
