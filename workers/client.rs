@@ -1,5 +1,6 @@
 //! A client of the gateway's HTTP API.
 
+mod authoring;
 mod backup;
 mod deletion;
 mod events;

@@ -16,6 +16,8 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let talks = method == "post" && ends(&["/reply", "/release"]);
     let controls = method == "post"
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
+    let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];
+    let authors = authors.iter().any(|start| path.starts_with(start)) && !path.starts_with("/api/v1/sessions");
     match role {
         Role::Admin => true,
         Role::Channel => {
@@ -24,10 +26,10 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
                 || (method == "post" && path == "/api/v1/messages")
                 || (method == "get" && (path == session || path == format!("{session}/events")))
         }
-        Role::Author => path == "/openapi.json" || path.starts_with("/api/v1/decisions/"),
+        Role::Author => path == "/openapi.json" || path.starts_with("/api/v1/decisions/") || authors,
         Role::Viewer => reads || judges,
         Role::Agent => reads || judges || talks,
-        Role::Operator => reads || judges || talks || controls || starts_a_run,
+        Role::Operator => reads || judges || talks || controls || starts_a_run || authors,
     }
 }
 
