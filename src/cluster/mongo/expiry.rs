@@ -3,7 +3,9 @@
 //! A version that is not in use gets the time since when, `unused_since`; a version that is in use again loses it. A
 //! version is deleted when the grace has passed and it still is not in use.
 
+use super::authoring::STATES;
 use super::document::date;
+use super::drafts::DRAFT_OF;
 use super::runs::RUNS;
 use super::versioned_collection::version_id;
 use super::{Db, MongoStore};
@@ -40,6 +42,8 @@ struct Seen {
     id: String,
     hash: String,
     unused_since: Option<Timestamp>,
+    /// The sessions of a draft.
+    draft_of: Option<Vec<String>>,
 }
 
 impl Seen {
@@ -51,7 +55,9 @@ impl Seen {
         let text = |field: &str| found.get_str(field).map(str::to_owned).ok();
         let since = found.get_datetime("unused_since").ok();
         let unused_since = since.map(|since| Timestamp::from_millis(since.timestamp_millis()));
-        Some(Self { version: text("_id")?, id: text(T::KEY)?, hash: text("hash")?, unused_since })
+        let sessions = |found: &bson::Array| found.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect();
+        let draft_of = found.get_array(DRAFT_OF).ok().map(sessions);
+        Some(Self { version: text("_id")?, id: text(T::KEY)?, hash: text("hash")?, unused_since, draft_of })
     }
 }
 
@@ -68,13 +74,18 @@ impl Db {
         Ok(found.iter().filter_map(session).collect())
     }
 
-    /// Whether an open conversation or a stored run has the version.
+    /// Whether an open conversation or a stored run has the version. A draft is used while one of its dialogues exists.
     async fn is_used(&self, seen: &Seen) -> Result<bool> {
         let has = async |collection: &str, filter: Document| {
             let documents = self.database.collection::<Document>(collection);
             Ok(self.in_time(documents.find_one(filter).projection(doc! {"_id": 1})).await?.is_some())
         };
         let (id, hash) = (seen.id.as_str(), seen.hash.as_str());
+        if let Some(sessions) = &seen.draft_of
+            && has(STATES, doc! {"session_id": {"$in": sessions}}).await?
+        {
+            return Ok(true);
+        }
         let open = doc! {"workflow_state.hash": hash, "closed_at": null, "agent_id": id};
         Ok(has("sessions", open).await? || has(RUNS, doc! {"hash": hash, "workflow_id": id}).await?)
     }
@@ -171,7 +182,7 @@ impl MongoStore {
         let place = self.places.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let filter = place.map_or_else(Document::new, |place| doc! {"_id": {"$gt": place}});
         let fields = doc! {
-            "agent_id": 1, "workflow_id": 1, "hash": 1, "owner_session": 1, "unused_since": 1, "created_at": 1,
+            "agent_id": 1, "workflow_id": 1, "hash": 1, "owner_session": 1, "unused_since": 1, "created_at": 1, DRAFT_OF: 1,
         };
         let collection = self.db.database.collection::<Document>(name);
         let page = self.db.first(collection.find(filter).sort(doc! {"_id": 1}).projection(fields), limit).await?;

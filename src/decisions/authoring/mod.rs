@@ -21,6 +21,7 @@ pub use answer::{Question, Unusable};
 pub use entry::{begin, fault, go_on};
 pub use recorder::pending_actions;
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
+pub use recorder::workflow_id;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use base::config::{self, Settings, WorkflowLimits};
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -77,6 +78,12 @@ impl Kit {
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
             sandbox: Arc::new(Sandbox::off()),
             connectors: Arc::default(),
+            workbench: Arc::new(Workbench::of_settings(
+                Arc::clone(&store),
+                &Settings::default(),
+                Vec::new(),
+                clock.clone(),
+            )),
             clock,
             store,
             models: self.models.clone(),

@@ -11,6 +11,7 @@ use definitions::agent::AgentRecord;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -152,6 +153,12 @@ impl Engine {
             decisions: DecisionLimits::new(&self.settings, &[]).into(),
             sandbox: Arc::new(sandbox(&self.settings)),
             connectors: Arc::default(),
+            workbench: Arc::new(Workbench::of_settings(
+                Arc::clone(&self.store),
+                &self.settings,
+                self.flows.ids(),
+                clock::Clock::system(),
+            )),
             clock: clock::Clock::system(),
         }
     }
