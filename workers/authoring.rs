@@ -76,10 +76,11 @@ impl Authoring {
             Self::Show(which) => show(&client, &which).await,
             Self::Delete(OneDialogue { id, json }) => {
                 client.delete_dialogue(&id).await?;
-                match json {
-                    true => print_json(&serde_json::json!({"session_id": id})),
-                    false => Ok(print(format!("deleted the dialogue {id}"))),
+                if json {
+                    return print_json(&serde_json::json!({"session_id": id}));
                 }
+                print(format!("deleted the dialogue {id}"));
+                Ok(())
             }
         }
     }
@@ -102,8 +103,7 @@ fn rows(found: Vec<DialogueSummary>) -> String {
 }
 
 async fn show(client: &GatewayClient, which: &OneDialogue) -> anyhow::Result<()> {
-    let (details, history) =
-        futures::try_join!(client.dialogue(&which.id), client.dialogue_history(&which.id))?;
+    let (details, history) = futures::try_join!(client.dialogue(&which.id), client.dialogue_history(&which.id))?;
     if which.json {
         return print_json(&serde_json::json!({"session": details, "conversations": history.conversations}));
     }
@@ -139,9 +139,7 @@ fn text(details: &DialogueDetails, history: &ChatHistory) -> String {
         let forced = if published.forced { ", forced" } else { "" };
         fact("published", format!("{} by {} at {}{forced}", short(&published.hash), published.by, published.at))
     }));
-    lines.extend(
-        (!details.pending_actions.is_empty()).then(|| fact("waits for", details.pending_actions.join(", "))),
-    );
+    lines.extend((!details.pending_actions.is_empty()).then(|| fact("waits for", details.pending_actions.join(", "))));
     let from = history.conversations.len().saturating_sub(MAX_SHOWN);
     lines.extend(history.conversations[from..].iter().map(|said| format!("  {}: {}", said.role, one_line(&said.text))));
     lines.join("\n")

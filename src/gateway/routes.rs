@@ -5,8 +5,8 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor, events, health, knowledge,
-    messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor, events, health,
+    knowledge, messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.

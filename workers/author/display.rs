@@ -28,7 +28,9 @@ impl AuthorDisplay {
     pub fn event(&mut self, event: &Event) -> String {
         match &event.body {
             Body::Message { content: Some(content), .. } => self.whole(content),
-            Body::Message { delta: Some(delta), stream_id: Some(stream), .. } if self.grows => self.piece(stream, delta),
+            Body::Message { delta: Some(delta), stream_id: Some(stream), .. } if self.grows => {
+                self.piece(stream, delta)
+            }
             Body::Message { .. } => String::new(),
             Body::Status { content } => self.note(&content.stage_description),
             Body::Error { content } => self.error(content),
@@ -185,9 +187,11 @@ mod tests {
     #[test]
     fn a_text_grows_on_a_terminal_and_is_whole_elsewhere() {
         let mut terminal = AuthorDisplay::new(true, false);
-        let shown: String = [piece("a", "你"), piece("a", "好"), whole("你好！")].iter().map(|e| terminal.event(e)).collect();
+        let shown: String =
+            [piece("a", "你"), piece("a", "好"), whole("你好！")].iter().map(|e| terminal.event(e)).collect();
         assert_eq!(shown, "你好！\n");
-        let again: String = [piece("a", "Hel"), piece("b", "Hello"), whole("Hello")].iter().map(|e| terminal.event(e)).collect();
+        let again: String =
+            [piece("a", "Hel"), piece("b", "Hello"), whole("Hello")].iter().map(|e| terminal.event(e)).collect();
         assert_eq!(again, "Hel\nHello\n");
         let mut pipe = AuthorDisplay::new(false, false);
         let shown: String = [piece("a", "你"), whole("你好！")].iter().map(|e| pipe.event(e)).collect();
@@ -211,7 +215,8 @@ mod tests {
 
     #[test]
     fn a_failed_check_names_its_reasons() {
-        let checked = event(json!({"type": "workflow_debugging", "workflow_id": "w", "data": {"attempt": 1, "ok": false,
+        let checked =
+            event(json!({"type": "workflow_debugging", "workflow_id": "w", "data": {"attempt": 1, "ok": false,
             "errors": [{"path": "nodes[1]", "problem": "there is no node `b`", "hint": "name one of: a"}],
             "warnings": [], "tests": {"passed": 0, "failed": [], "not_run": []}}}));
         let shown = AuthorDisplay::default().event(&checked);

@@ -133,13 +133,15 @@ async fn source(
     let id = context.source_workflow_id.as_str();
     let kinds = wanted.map_or_else(|| Artifact::ALL.to_vec(), |wanted| vec![wanted]);
     for kind in kinds {
-        let owner = match kind {
-            Artifact::Workflow => store.workflow(id).await?.map(|_| None::<String>),
-            Artifact::Agent => store.agent(id).await?.map(|_| None::<String>),
+        let exists = match kind {
+            Artifact::Workflow => store.workflow(id).await?.is_some(),
+            Artifact::Agent => store.agent(id).await?.is_some(),
         };
-        let Some(owner) = owner else { continue };
+        if !exists {
+            continue;
+        }
         let may_edit = match author {
-            Author::User(name) => owner.as_deref() == Some(name),
+            Author::User(name) => store.owner(kind, id).await?.as_ref() == Some(name),
             Author::Operator(_) => true,
         };
         if context.origin == Origin::Edit && !may_edit {

@@ -19,8 +19,8 @@ pub mod words;
 
 pub use answer::{Question, Unusable};
 pub use entry::{begin, fault, go_on};
-pub use recorder::pending_actions;
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
+pub use recorder::pending_actions;
 pub use recorder::workflow_id;
 
 #[cfg(test)]

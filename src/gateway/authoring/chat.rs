@@ -1,8 +1,8 @@
 //! Messages of authoring dialogues, and the events of their turns as server-sent events. From its acceptance on, a message
 //! is a job on the queue: a client that leaves does not end its turn.
 
-use crate::access::session_in_scope;
 use super::turn_events::{self, stored_events};
+use crate::access::session_in_scope;
 use crate::caller::Caller;
 use crate::event_stream::{self, EventStream};
 use crate::input::Body;

@@ -73,8 +73,7 @@ pub(super) async fn list(
     Filter(which): Filter<DialogueFilter>,
 ) -> Result<Json<DialogueList>, Reject> {
     let DialogueFilter { user_id, stage, limit } = which;
-    let found =
-        authoring::list(state.store.as_ref(), &caller.author(), user_id, stage, bounded(limit)?).await?;
+    let found = authoring::list(state.store.as_ref(), &caller.author(), user_id, stage, bounded(limit)?).await?;
     let mut sessions: Vec<DialogueSummary> = Vec::with_capacity(found.len());
     for summary in found.into_iter().map(DialogueSummary::from) {
         if session_in_scope(&state, caller.scope(), &summary.session_id).await.is_ok() {

@@ -1,8 +1,8 @@
 //! The events of one turn of an authoring dialogue, filtered from the stream of its session. The stream ends with the
 //! turn's last event. If that event cannot come any more, the stream ends with an error that says so.
 
-use crate::Reject;
 use super::chat::frame;
+use crate::Reject;
 use crate::event_stream::EventStream;
 use axum::response::sse::Event as Frame;
 use base::clock;
