@@ -121,7 +121,9 @@ pub(super) const AGENT_IN_USE: Codes = codes! {
         become dead letters";
 };
 pub(super) const WORKFLOW_IN_USE: Codes = codes! {
-    CONFLICT "workflow_in_use" "workflow `research` is used by run `r1`"
+    CONFLICT "builtin_workflow" "workflow `smart_router` is a part of the program"
+        "register a workflow with this id to replace it";
+    CONFLICT "in_use" "workflow `research` is used by run `r1`"
         "wait for these runs and change these agents and workflows first, or delete with `force`: they then fail when \
         they need it";
 };

@@ -69,11 +69,13 @@ pub use serve::{serve, serve_watch};
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
+use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use connectors::Connectors;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
+use engine::authoring::Workbench;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::workflow::Flows;
@@ -195,6 +197,12 @@ impl GatewayState {
     pub fn for_command_line(self) -> Self {
         let tokens = Tokens::new(&self.settings.gateway, &Environment::default(), Some("cli"));
         Self { internals: true, tokens, ..self }
+    }
+
+    /// What the making of documents needs. A gateway does not rehearse.
+    fn workbench(&self) -> Workbench {
+        let (settings, known) = (&self.settings, KnownNames::clone(&self.known));
+        Workbench::new(Arc::clone(&self.store), settings, known, self.flows.ids(), Clock::system())
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.

@@ -1,11 +1,13 @@
 //! Authoring dialogues: beginning one, its messages, and what it shows.
 //!
+//! - [`artifact`]: what it makes, and its publication.
 //! - [`create`]: begins a dialogue.
 //! - [`chat`]: checks a message of its user and puts it on the lane. A worker answers with events.
 //! - [`view`]: the state as clients read it.
 //!
 //! Each command works for an [`Author`]: a user sees the own dialogues only, and those of others do not exist for them.
 
+pub mod artifact;
 pub mod chat;
 pub mod create;
 pub mod view;

@@ -10,6 +10,8 @@ mod readable;
 #[cfg(test)]
 mod tests;
 
+pub use outline::yaml;
+
 use reach::Reach;
 pub use reach::{CalledHost, SentSecret};
 use schemars::JsonSchema;

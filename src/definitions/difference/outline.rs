@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// The document as YAML.
-pub(super) fn yaml(document: &Value) -> String {
+pub fn yaml(document: &Value) -> String {
     let mut text = String::new();
     block(document, 0, &mut text);
     text

@@ -83,7 +83,7 @@ pub(super) async fn list(
     Ok(Json(DialogueList { sessions }))
 }
 
-async fn load(state: &GatewayState, caller: &Caller, session_id: &str) -> Result<Dialogue, Reject> {
+pub(super) async fn load(state: &GatewayState, caller: &Caller, session_id: &str) -> Result<Dialogue, Reject> {
     Ok(authoring::load(state.store.as_ref(), &caller.author(), session_id).await?)
 }
 

@@ -35,3 +35,28 @@ pub(super) const TURN_MESSAGE: Codes = codes! {
     PAYLOAD_TOO_LARGE "message_too_large" "user_message has 70000 bytes; the limit is 65536"
         "send the text in several messages";
 };
+pub(super) const AGAINST: Codes = codes! {
+    BAD_REQUEST "invalid_request" "against is `last`; it must be `base` or `published`"
+        "without `against` it is `base`";
+};
+pub(super) const DRAFT: Codes = codes! {
+    NOT_FOUND "no_draft" "session `s1` has no such draft"
+        "the dialogue writes one once its requirements are agreed on";
+};
+pub(super) const PUBLICATION: Codes = codes! {
+    FORBIDDEN "forbidden" "`force` is for operators" "correct the draft in the dialogue, or ask an operator";
+    CONFLICT "stale_hash" "the last draft has the hash 9f86d081884c7d65; look at it and publish that one"
+        "…/draft has the last draft and its hash";
+    CONFLICT "source_changed" "`research` has changed since the draft was made: it was 9f86d081, and is 60303ae2; \
+        continue the dialogue, which then begins with the new version" "…/diff?against=published has the differences";
+    CONFLICT "tests_failed" "the draft has not passed its tests: test `late`, turn 1: calls should be [], and is [\"pay\"]; \
+        correct it in the dialogue, or publish it with `force`" "…/draft has the findings";
+    CONFLICT "id_taken" "there is a workflow `research` already; set `preferences.target_id` to a free id, or edit it \
+        in another session" "set `preferences.target_id` in `config` to a free id";
+    CONFLICT "quota_exceeded" "`research` has 1000 stored versions, which is the limit (`quotas.versions`)"
+        "delete old versions, or raise `quotas.versions`";
+    UNPROCESSABLE_ENTITY "invalid_workflow" "the document cannot work: nodes[1]: there is no node `b`"
+        "say in the dialogue what is to be changed";
+    UNPROCESSABLE_ENTITY "invalid_agent" "the document cannot work: skills[0]: the secret `KEY` is not allowed"
+        "say in the dialogue what is to be changed";
+};

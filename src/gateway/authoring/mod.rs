@@ -1,8 +1,10 @@
 //! Authoring dialogues over HTTP.
 //!
 //! - [`dialogues`]: begin, list, show, delete. [`chat`]: a message, and the events of its turn.
+//! - [`artifacts`]: draft, difference, publication, catalogue.
 //! - `turn_events`: the events of one turn. `error_codes`: the codes that only these endpoints have.
 
+mod artifacts;
 mod chat;
 mod dialogues;
 mod error_codes;
@@ -10,7 +12,7 @@ mod turn_events;
 
 use crate::error_codes::{EVENT_ID, ID, OVERTAKEN, PUBLISH, QUEUE, STORE, STREAM};
 use crate::openapi::Routes;
-use error_codes::{CONFIG, DIALOGUE, NEW_DIALOGUE, TURN_GOES_ON, TURN_MESSAGE};
+use error_codes::{AGAINST, CONFIG, DIALOGUE, DRAFT, NEW_DIALOGUE, PUBLICATION, TURN_GOES_ON, TURN_MESSAGE};
 
 /// Adds the routes.
 pub(super) fn routes(routes: Routes) -> Routes {
@@ -25,4 +27,9 @@ pub(super) fn routes(routes: Routes) -> Routes {
             chat::chat,
             &[ID, EVENT_ID, DIALOGUE, TURN_MESSAGE, CONFIG, TURN_GOES_ON, STORE, QUEUE, PUBLISH, STREAM],
         )
+        .add(artifacts::STATUS, artifacts::status, &[ID, DIALOGUE, STORE])
+        .add(artifacts::DRAFT, artifacts::draft, &[ID, DIALOGUE, DRAFT, STORE])
+        .add(artifacts::DIFF, artifacts::diff, &[ID, AGAINST, DIALOGUE, DRAFT, STORE])
+        .add(artifacts::PUBLISH, artifacts::publish, &[ID, DIALOGUE, DRAFT, TURN_GOES_ON, PUBLICATION, STORE])
+        .add(artifacts::CATALOGUE, artifacts::catalogue, &[STORE])
 }

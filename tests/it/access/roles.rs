@@ -12,6 +12,7 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
     let judges = path == "/api/v1/decisions/validate";
     let starts_a_run = ends(&["/run"]);
+    let starts_runs = method == "post" && path == "/api/v1/workflows/{workflow_id}/runs";
     let reads = method == "get" && !starts_a_run && path != "/api/v1/audit";
     let talks = method == "post" && ends(&["/reply", "/release"]);
     let controls = method == "post"
@@ -26,7 +27,9 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
                 || (method == "post" && path == "/api/v1/messages")
                 || (method == "get" && (path == session || path == format!("{session}/events")))
         }
-        Role::Author => path == "/openapi.json" || path.starts_with("/api/v1/decisions/") || authors,
+        Role::Author => {
+            path == "/openapi.json" || path.starts_with("/api/v1/decisions/") || authors || starts_a_run || starts_runs
+        }
         Role::Viewer => reads || judges,
         Role::Agent => reads || judges || talks,
         Role::Operator => reads || judges || talks || controls || starts_a_run || authors,
