@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use decisions::authoring::answer::Generation;
 use decisions::authoring::{Checked, NewDraft, Publication, Question, Unusable};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use storage::store::StoreError;
 use thiserror::Error;
 use types::authoring::{ErrorCode, Event, StoredState};
@@ -25,6 +26,15 @@ pub trait Outlet: Send {
     async fn show_piece(&mut self, piece: Event);
 }
 
+/// A request to the model.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The request.
+    pub request: ModelRequest,
+    /// Added to the metadata of the messages that follow from the answer, such as the sources of passages.
+    pub notes: BTreeMap<String, String>,
+}
+
 /// What the stages work with: prompts, catalogue, documents.
 #[async_trait]
 pub trait Workshop: Send + Sync {
@@ -37,7 +47,7 @@ pub trait Workshop: Send + Sync {
         question: Question,
         stored: &StoredState,
         catalogue: &Catalogue,
-    ) -> Result<ModelRequest, WorkshopError>;
+    ) -> Result<Prepared, WorkshopError>;
 
     /// The messages to append if an answer cannot be used: the answer, and why.
     fn correction(&self, answer: String, problem: &str) -> Result<[PromptMessage; 2], WorkshopError>;

@@ -218,6 +218,12 @@ pub enum ModelError {
         /// Size of the budget in tokens.
         most: u64,
     },
+    /// The model did not answer within the time that its caller has for it.
+    #[error("no answer within {seconds} s")]
+    Late {
+        /// The time of the caller.
+        seconds: u32,
+    },
 }
 
 impl ModelError {
@@ -233,7 +239,7 @@ impl ModelError {
     pub fn attempts(&self) -> u32 {
         match self {
             Self::Unavailable { attempts, .. } => *attempts,
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::Late { .. } => 1,
             Self::Unknown(_) | Self::Spent { .. } => 0,
             Self::All(failures) => failures.iter().map(Self::attempts).sum(),
         }
