@@ -10,6 +10,7 @@
 //! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
+pub mod authoring;
 pub mod budget;
 pub mod erasure;
 pub mod execution;
