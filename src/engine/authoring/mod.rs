@@ -5,6 +5,7 @@
 //! - `speech`: shows a text while the model writes it. `reply_text`: reads it out of the growing answer.
 //! - [`ports`]: what the driver needs of its surroundings: where states and events go, prompts, documents.
 //! - [`catalogue`]: what is installed and can be used by an artefact.
+//! - [`prompt`]: the request to the model for each of its six answers.
 //!
 //! The driver journals what a stage pays for: the model's answers, the rehearsal, the publication. Everything else is in
 //! the state, which is saved before its events are shown.
@@ -14,6 +15,7 @@ pub mod catalogue;
 mod drive;
 mod limit;
 pub mod ports;
+pub mod prompt;
 mod reply_text;
 mod speech;
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub use delta::DeltaSink;
 pub use message::{ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 pub use registry::Models;
 
+use crate::authoring::prompt::Dialogue;
 use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,8 @@ pub struct Facts {
     pub plan: bool,
     /// The passages and the draft for a reply that is written from knowledge.
     pub grounds: Option<Arc<Grounds>>,
+    /// The dialogue that the answer is a step of, in a session that authors.
+    pub authoring: Option<Arc<Dialogue>>,
 }
 
 /// The basis of a reply that is written from knowledge.
