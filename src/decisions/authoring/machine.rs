@@ -66,6 +66,8 @@ pub struct NewDraft {
     pub base_hash: Option<String>,
     /// How many tests it has.
     pub tests: u32,
+    /// Its tests by the model, as JSON texts.
+    pub cases: Vec<String>,
 }
 
 /// The result of the checks of a draft.
@@ -264,7 +266,8 @@ impl Recorder<'_> {
             attempt: attempt(self.stored),
         };
         self.tell(Body::WorkflowDraft { workflow_id, data });
-        self.stored.draft = Some(Draft { hash: draft.hash, base_hash: draft.base_hash, ..Draft::default() });
+        let NewDraft { hash, base_hash, cases, .. } = draft;
+        self.stored.draft = Some(Draft { hash, base_hash, cases, ..Draft::default() });
         self.enter(Stage::Debug);
     }
 
@@ -280,6 +283,7 @@ impl Recorder<'_> {
         };
         if let Some(draft) = &mut self.stored.draft {
             (draft.ok, draft.tests, draft.problems) = (Some(ok), tests, problems.clone());
+            draft.report = serde_json::to_string(&report).ok();
         }
         self.tell(Body::WorkflowDebugging { workflow_id: workflow_id(self.stored), data: report });
         if ok {

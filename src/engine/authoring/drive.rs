@@ -137,6 +137,12 @@ impl Driver<'_> {
         let input = match next {
             Next::Wait => return Ok(()),
             Next::Ask(question) => return self.ask(question, stored, visit, outlet).await,
+            Next::Check if self.has_lost_draft(stored).await? => {
+                // The machine has it written again.
+                stored.draft = None;
+                stored.turn.get_or_insert_default().events.clear();
+                return Ok(());
+            }
             Next::Check => Input::Checked(self.check(stored, visit).await?),
             Next::Publish => Input::Published(self.publish(stored).await?),
         };
@@ -144,10 +150,17 @@ impl Driver<'_> {
         advanced.map_err(|unusable| Stopped::Fault(ErrorCode::Internal, unusable.to_string()))
     }
 
+    /// True if the document of the current draft is gone.
+    async fn has_lost_draft(&self, stored: &StoredState) -> Result<bool, WorkshopError> {
+        let Some(draft) = &stored.draft else { return Ok(false) };
+        Ok(self.workshop.document(stored, &draft.hash).await?.is_none())
+    }
+
     async fn check(&self, stored: &StoredState, visit: &Visit) -> Result<Checked, Stopped> {
         let late =
             || WorkshopError::Fault(ErrorCode::Timeout, format!("the checks took longer than {} s", visit.seconds()));
-        let checking = async { visit.limit(self.workshop.check(stored)).await.unwrap_or_else(|| Err(late())) };
+        let checking =
+            async { visit.limit(self.workshop.check(stored, visit.left())).await.unwrap_or_else(|| Err(late())) };
         self.record("rehearse", "rehearsal", stored, Durability::OnReturn, checking).await
     }
 

@@ -40,9 +40,14 @@ impl Visit {
         self.seconds
     }
 
+    /// The time that is left.
+    pub(super) fn left(&self) -> Duration {
+        Duration::from_secs(self.seconds.into()).saturating_sub(self.begun.until(self.clock.moment()))
+    }
+
     /// Returns the result of `work`, or `None` if the visit takes longer than it may.
     pub(super) async fn limit<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let left = Duration::from_secs(self.seconds.into()).saturating_sub(self.begun.until(self.clock.moment()));
+        let left = self.left();
         if left.is_zero() { None } else { self.clock.timeout(left, work).await }
     }
 }

@@ -8,6 +8,7 @@ use decisions::authoring::answer::Generation;
 use decisions::authoring::{Checked, NewDraft, Publication, Question, Unusable};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use storage::store::StoreError;
 use thiserror::Error;
 use types::authoring::{ErrorCode, Event, StoredState};
@@ -59,8 +60,8 @@ pub trait Workshop: Send + Sync {
     /// The kept document with this hash.
     async fn document(&self, stored: &StoredState, hash: &str) -> Result<Option<Value>, WorkshopError>;
 
-    /// Validates the current draft and rehearses its tests.
-    async fn check(&self, stored: &StoredState) -> Result<Checked, WorkshopError>;
+    /// Validates the current draft and rehearses its tests, within `limit`.
+    async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError>;
 
     /// Publishes the current draft. Repeating it publishes it once.
     async fn publish(&self, stored: &StoredState) -> Result<Publication, WorkshopError>;
