@@ -11,8 +11,10 @@ use crate::model::{Facts as ModelFacts, ModelRequest, PromptMessage, PromptRole,
 use crate::prompt::{PromptError, Prompts};
 use decisions::authoring::schema::{is_strict, schema};
 use decisions::authoring::{MAX_QUESTIONS, Question};
+use definitions::agent::AgentRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::authoring::{Artifact, Language, StoredState};
 
@@ -24,7 +26,9 @@ pub struct Facts {
     pub manner: String,
     /// What is installed.
     pub catalogue: Catalogue,
-    /// The document that is edited or copied.
+    /// The definitions of the tools and skills in the catalogue, by its ids.
+    pub parts: BTreeMap<String, Value>,
+    /// The document that is edited or copied; the published one, once there is one.
     pub source: Option<Value>,
     /// The document that was written last in this dialogue. Its findings are those of the state.
     pub draft: Option<Value>,
@@ -39,6 +43,24 @@ pub struct Dialogue {
     pub stored: StoredState,
     /// What the request needs besides.
     pub facts: Facts,
+}
+
+/// The definitions of the tools and skills of these agents that the catalogue has.
+pub fn parts<'a>(catalogue: &Catalogue, agents: impl IntoIterator<Item = &'a AgentRecord>) -> BTreeMap<String, Value> {
+    let ids = catalogue.ids();
+    let mut parts = BTreeMap::new();
+    for agent in agents {
+        for (list, kind) in [("tools", "tool"), ("skills", "skill")] {
+            let found = agent.document.get(list).and_then(Value::as_array).into_iter().flatten();
+            for part in found {
+                let id = format!("{kind}.{}.{}", agent.id(), part["id"].as_str().unwrap_or_default());
+                if ids.contains(&id) {
+                    parts.insert(id, part.clone());
+                }
+            }
+        }
+    }
+    parts
 }
 
 /// The request for the answer to `question`. The caller adds the idempotency key.
@@ -78,6 +100,7 @@ pub fn messages(
         "alternatives": sections::alternatives(stored),
         "findings": sections::findings(stored),
         "catalogue": sections::catalogue(&facts.catalogue),
+        "parts": if question == Question::WorkflowGeneration { sections::parts(&facts.parts) } else { String::new() },
         "passages": sections::passages(&facts.passages),
         "source": sections::document(facts.source.as_ref()),
         "draft": sections::document(facts.draft.as_ref()),

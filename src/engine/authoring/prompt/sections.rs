@@ -6,6 +6,7 @@ use crate::knowledge::Hit;
 use decisions::schema::{graph, without_unused};
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use types::authoring::{Artifact, ClarificationQuestion, Conversation, Origin, Speaker, StoredState};
 
 /// Limit in bytes on the conversation before the last message of the user.
@@ -106,6 +107,12 @@ pub(super) fn findings(stored: &StoredState) -> String {
 /// The catalogue, one line for each item.
 pub(super) fn catalogue(catalogue: &Catalogue) -> String {
     let lines = catalogue.items.iter().map(|item| format!("- {}: {}", item.id, item.line));
+    cut(&lines.collect::<Vec<_>>().join("\n"), MAX_CATALOGUE).into_owned()
+}
+
+/// The definitions of tools and skills, one line for each.
+pub(super) fn parts(parts: &BTreeMap<String, Value>) -> String {
+    let lines = parts.iter().map(|(id, part)| format!("{id}: {part}"));
     cut(&lines.collect::<Vec<_>>().join("\n"), MAX_CATALOGUE).into_owned()
 }
 
