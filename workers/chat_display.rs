@@ -50,7 +50,7 @@ impl ChatDisplay {
             Notice::Event(event) => match event.as_ref() {
                 Event::Reply(reply) => self.reply(reply),
                 Event::Status(status) => self.status(status),
-                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Authoring(_) | Event::Turn(_) => {
+                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) | Event::Authoring(_) => {
                     String::new()
                 }
             },

@@ -1,5 +1,6 @@
 //! Events: the messages on `tw.out.…` for channels and watchers. docs/contract/nats.md describes their fields.
 
+use crate::authoring;
 use crate::outcome::Outcome;
 use crate::status::Status;
 use crate::timestamp::Timestamp;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Serialises a payload as text, for documents that contain events.
 pub(super) mod text {
@@ -36,15 +38,15 @@ pub enum EventType {
     Run,
     /// A coordinator's decision, or the verdict on it.
     Decision,
-    /// An event of an authoring dialogue.
-    Authoring,
     /// The end of a turn whose last event is not a status, see [`TurnEvent`].
     Turn,
+    /// An event of an authoring dialogue, see [`authoring::Event`].
+    Authoring,
 }
 
 impl EventType {
     const ALL: [Self; 7] =
-        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Authoring, Self::Turn];
+        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn, Self::Authoring];
 
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
@@ -54,8 +56,8 @@ impl EventType {
             Self::Step => "step",
             Self::Run => "run",
             Self::Decision => "decision",
-            Self::Authoring => "authoring",
             Self::Turn => "turn",
+            Self::Authoring => "authoring",
         }
     }
 
@@ -220,10 +222,10 @@ pub enum Event {
     Run(Value),
     /// A decision of a coordinator, or the verdict on it, as JSON.
     Decision(Value),
-    /// An event of an authoring dialogue.
-    Authoring(Box<crate::authoring::Event>),
     /// The end of a turn whose last event is not a status.
     Turn(TurnEvent),
+    /// An event of an authoring dialogue.
+    Authoring(Arc<authoring::Event>),
 }
 
 impl Event {
@@ -235,8 +237,8 @@ impl Event {
             EventType::Step => Self::Step(serde_json::from_slice(payload)?),
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
             EventType::Decision => Self::Decision(serde_json::from_slice(payload)?),
-            EventType::Authoring => Self::Authoring(serde_json::from_slice(payload)?),
             EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
+            EventType::Authoring => Self::Authoring(Arc::new(serde_json::from_slice(payload)?)),
         })
     }
 

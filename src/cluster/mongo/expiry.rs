@@ -28,11 +28,11 @@ const PLANS: &str = "plan_cache";
 /// The last ids that were looked at, by collection.
 pub(super) type Places = std::sync::Mutex<HashMap<&'static str, Bson>>;
 
-/// Matches sessions that are closed before a time, and whose lanes are free.
+/// Matches conversations and authoring dialogues that are closed before a time, and whose lanes are free.
 pub(super) fn closed(before: Bson) -> Document {
     // The lower bound is that of the index.
     let closed_at = doc! {"$gt": DateTime::from_millis(0), "$lt": before};
-    doc! {"closed_at": closed_at, "kind": "chat", "lease": null, "turn": null, "waiting_since": null}
+    doc! {"closed_at": closed_at, "lease": null, "turn": null, "waiting_since": null}
 }
 
 /// The fields by which the use of a version is decided.
@@ -65,7 +65,9 @@ impl Db {
     pub(super) async fn closed_sessions(&self, closed_for: Duration, limit: usize) -> Result<Vec<(String, Timestamp)>> {
         let before = date(self.clock.earliest().minus(closed_for));
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(closed(before)).sort(doc! {"closed_at": 1}).projection(doc! {"closed_at": 1});
+        let mut wanted = closed(before);
+        wanted.insert("kind", "chat");
+        let find = collection.find(wanted).sort(doc! {"closed_at": 1}).projection(doc! {"closed_at": 1});
         let found = self.first(find, limit).await?;
         let session = |found: &Document| {
             let closed_at = found.get_datetime("closed_at").ok()?;

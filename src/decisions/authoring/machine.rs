@@ -3,6 +3,7 @@
 use super::answer::{Alternatives, Clarification, Diagnosis, Fact, GapAnalysis, Negotiation, Question, Unusable};
 use super::recorder::{Recorder, attempt, is_unpublished, workflow_id};
 use super::{MAX_GAP_ROUNDS, MAX_LOOPS, words};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use types::authoring::message::{Complete, Debugging, DraftWritten};
 use types::authoring::state::MAX_INFO;
@@ -70,7 +71,7 @@ pub struct NewDraft {
 }
 
 /// The result of the checks of a draft.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     /// For clients. Its attempt is filled in.
     pub report: Debugging,
@@ -79,7 +80,8 @@ pub struct Checked {
 }
 
 /// The result of a publication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Publication {
     /// The draft is in use.
     Done(Published),
