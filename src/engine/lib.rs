@@ -6,7 +6,8 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them. [`scripts`] compiles the scripts of decisions.
+//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them, [`replay`] compares recorded turns with
+//! those of a draft. [`scripts`] compiles the scripts of decisions.
 //! [`admission`] has the checks of agents and workflows before they are stored, [`authoring`] the engine's part of dialogues
 //! that make them. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
 //! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
@@ -22,6 +23,7 @@ pub mod knowledge;
 pub mod model;
 pub mod prompt;
 pub mod rehearsal;
+pub mod replay;
 pub mod run;
 pub mod scripts;
 pub mod template;

@@ -220,3 +220,21 @@ pub fn read(version: &DraftVersion, now: Timestamp) -> Result<Definition, ReadEr
         Artifact::Workflow => Definition::Workflow(WorkflowRecord::from_document(document, now)?),
     })
 }
+
+/// Why an answer could not be kept as a draft.
+#[derive(Debug, Error)]
+pub enum KeepError {
+    /// The model is asked again.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Keeps the document of an answer as a draft. Durable on return; repeating it keeps it once.
+pub async fn keep(store: &dyn Store, stored: &StoredState, answer: &Generation) -> Result<NewDraft, KeepError> {
+    let base = source(store, stored).await?.map(|source| source.hash);
+    let made = make(stored, answer, base.as_deref())?;
+    Ok(put_draft(store, stored, &made).await?)
+}
