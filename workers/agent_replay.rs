@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use storage::store::records::SessionQuery;
-use turnwheel::rehearsal::{RecordedTurn, Rehearsal, Rehearse, Replayed, ReplayedTurn, TurnEnd};
+use turnwheel::rehearsal::{RecordedTurn, Rehearsal, Replay, Replayed, ReplayedTurn, TurnEnd};
 use types::duration;
 use types::timestamp::Timestamp;
 

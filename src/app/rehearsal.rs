@@ -12,7 +12,7 @@ use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
 };
-use engine::replay::{RecordedTurn, Replayed};
+use engine::replay::{RecordedTurn, Replay, Replayed};
 use engine::workflow::Flows;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
@@ -197,7 +197,10 @@ impl Rehearse for LiveRehearsal {
             Err(error) => Ok(not_run(error.to_string())),
         }
     }
+}
 
+#[async_trait]
+impl Replay for LiveRehearsal {
     async fn replay(
         &self,
         agent: &AgentRecord,
@@ -231,7 +234,10 @@ impl Rehearse for Rehearsal {
         let others = others.into_iter().map(|(test, _)| test);
         Ok(Rehearsed::new(std::iter::once(first).chain(others).collect(), plan))
     }
+}
 
+#[async_trait]
+impl Replay for Rehearsal {
     async fn replay(
         &self,
         agent: &AgentRecord,

@@ -9,7 +9,7 @@
 //! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them, [`replay`] compares recorded turns with
 //! those of a draft. [`scripts`] compiles the scripts of decisions.
 //! [`admission`] has the checks of agents and workflows before they are stored, [`authoring`] the engine's part of dialogues
-//! that make them. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
+//! that make them, with the [`workbench`] of each process. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
 //! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
@@ -29,5 +29,6 @@ pub mod scripts;
 pub mod template;
 pub mod timer;
 pub mod turn;
+pub mod workbench;
 pub mod worker;
 pub mod workflow;

@@ -2,7 +2,6 @@
 //! engine in memory, so it is the [`Rehearse`] of the layer that can build one.
 
 use crate::action::stand_in::NoAnswer;
-use crate::replay::{RecordedTurn, Replayed};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
@@ -249,16 +248,6 @@ impl Rehearsed {
 pub trait Rehearse: Send + Sync {
     /// Rehearses the tests of a draft within `limit`. A test that the time does not suffice for is [`TestResult::NotRun`].
     async fn rehearse(&self, draft: &Draft, tests: &[RehearsalTest], limit: Duration) -> Result<Rehearsed, TestError>;
-
-    /// Replays recorded turns against the draft of an agent within `limit`. A turn that the time does not suffice for has
-    /// failed.
-    async fn replay(
-        &self,
-        agent: &AgentRecord,
-        texts: &[NamedText],
-        turns: &[RecordedTurn],
-        limit: Duration,
-    ) -> Replayed;
 }
 
 /// A rehearsed turn.

@@ -7,13 +7,10 @@ use async_trait::async_trait;
 use base::clock;
 use decisions::authoring::answer::Generation;
 use decisions::authoring::workflow_id;
-use definitions::agent::AgentRecord;
-use definitions::knowledge::files::NamedText;
 use engine::authoring::catalogue::Catalogue;
 use engine::authoring::publication::{Done, Order, Refusal};
 use engine::authoring::{Workbench, artifact, checks, failing_calls, publication};
 use engine::rehearsal::{Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult};
-use engine::replay::{RecordedTurn, Replayed};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,10 +39,6 @@ impl Rehearse for ByName {
         };
         let end = |test| RehearsedTest { name: RehearsalTest::clone(test).name, result: end(test).unwrap() };
         Ok(Rehearsed::new(tests.iter().map(end).collect(), None))
-    }
-
-    async fn replay(&self, _: &AgentRecord, _: &[NamedText], _: &[RecordedTurn], _: Duration) -> Replayed {
-        Replayed::default()
     }
 }
 
