@@ -168,13 +168,8 @@ impl Drafts for FaultyStore {
         self.wire.counted("put_draft", session_id, self.inner.put_draft(draft, session_id)).await
     }
 
-    async fn version_document(
-        &self,
-        artifact: Artifact,
-        id: &str,
-        hash: &str,
-    ) -> store::Result<Option<serde_json::Value>> {
-        self.wire.plainly(self.inner.version_document(artifact, id, hash)).await
+    async fn version_document(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<serde_json::Value>> {
+        self.wire.plainly(self.inner.version_document(kind, id, hash)).await
     }
 
     async fn drop_drafts(&self, session_id: &str) -> store::Result<u64> {
