@@ -35,6 +35,7 @@ pub mod rehearsal {
     pub use engine::rehearsal::{
         Deviation, Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, tests,
     };
+    pub use engine::replay::{Divergence, RecordedTurn, Replay, Replayed, ReplayedTurn, TurnEnd, last_turns};
 }
 
 /// The interface of language models, for programs that bring their own model.

@@ -101,7 +101,7 @@ impl TestAgent {
     }
 }
 
-fn in_file(path: &Path, problem: AgentError) -> AgentError {
+pub fn in_file(path: &Path, problem: AgentError) -> AgentError {
     AgentError::File { file: path.to_owned(), problem: Box::new(problem) }
 }
 
@@ -111,7 +111,7 @@ fn read_tests(path: &Path) -> anyhow::Result<Vec<RehearsalTest>> {
 }
 
 /// The valid files of the folders of the settings, to which a draft may refer. The draft itself replaces its own file.
-fn companions(settings: &Settings, draft: &str) -> (Vec<AgentRecord>, Vec<WorkflowRecord>) {
+pub fn companions(settings: &Settings, draft: &str) -> (Vec<AgentRecord>, Vec<WorkflowRecord>) {
     let agents = if settings.agents_dir.is_dir() { load::read_path(&settings.agents_dir) } else { Vec::new() };
     let folder = &settings.workflows_dir;
     let workflows = if folder.is_dir() { read::read_paths(std::slice::from_ref(folder)) } else { Vec::new() };

@@ -1,6 +1,7 @@
 //! `turnwheel agents`: applies, validates, tries, compares, lists and shows agents.
 
 use crate::agent_drafts::{self, DiffAgent, TestAgent};
+use crate::agent_replay::{self, ReplayAgent};
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::deletion::{self, DeleteDefinition};
@@ -92,6 +93,9 @@ pub enum Agents {
     /// Compare an agent file with the stored agent or another file
     #[command(after_help = agent_drafts::DIFF)]
     Diff(DiffAgent),
+    /// Replay recorded turns against an agent file, without calling anything but models
+    #[command(after_help = agent_replay::REPLAY)]
+    Replay(ReplayAgent),
     /// Delete an agent with its versions and knowledge
     #[command(after_help = deletion::AGENT)]
     Delete(DeleteDefinition),
@@ -119,6 +123,7 @@ impl Agents {
             }
             Self::Test(test) => Box::pin(test.run(loaded)).await,
             Self::Diff(diff) => diff.run(loaded).await,
+            Self::Replay(replay) => Box::pin(replay.run(loaded)).await,
             Self::Delete(which) => {
                 which.agent(&connection::connect(loaded, &tasks).await?).await.map(|()| ExitCode::SUCCESS)
             }

@@ -9,6 +9,7 @@
 #![allow(unreachable_pub)]
 
 mod agent_drafts;
+mod agent_replay;
 mod agents;
 mod audit;
 mod author;

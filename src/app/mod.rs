@@ -38,7 +38,7 @@
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
 //! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
-//! store, [`rehearsal`] tries drafts in an engine in memory. [`crate::testing`] has an engine for tests of agents.
+//! store, [`rehearsal`] tries drafts in an engine in memory, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
 mod backend;
@@ -46,6 +46,7 @@ mod builder;
 mod error;
 mod presence;
 mod rehearsal;
+mod replay;
 mod services;
 mod workflows;
 

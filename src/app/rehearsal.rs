@@ -1,16 +1,18 @@
 //! Rehearsals of drafts in engines in memory: real models, prompts and workflows, but a stand-in answers every call.
 
 use super::builder::EngineBuilder;
-use super::{Engine, EngineError, NewMessage, NewRun};
+use super::{Engine, EngineError, NewMessage, NewRun, replay};
 use async_trait::async_trait;
 use base::config::{Backend, Environment, Settings};
 use definitions::agent::AgentRecord;
+use definitions::knowledge::files::NamedText;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::action::stand_in::StandIn;
 use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
 };
+use engine::replay::{RecordedTurn, Replay, Replayed};
 use engine::workflow::Flows;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
@@ -24,7 +26,7 @@ use types::plan::Plan;
 use types::run::RunStatus;
 
 /// How many tests run concurrently.
-const CONCURRENT_TESTS: usize = 4;
+pub(super) const CONCURRENT_TESTS: usize = 4;
 /// How many rehearsals of authoring dialogues run concurrently in one engine. Each has engines of its own.
 const CONCURRENT_REHEARSALS: usize = 4;
 /// The session of a test.
@@ -71,7 +73,7 @@ impl Rehearsal {
     }
 
     /// Starts an engine in memory that has the draft.
-    async fn start(
+    pub(super) async fn start(
         &self,
         draft: &Draft,
         plan: Option<&Plan>,
@@ -198,6 +200,28 @@ impl Rehearse for LiveRehearsal {
 }
 
 #[async_trait]
+impl Replay for LiveRehearsal {
+    async fn replay(
+        &self,
+        agent: &AgentRecord,
+        texts: &[NamedText],
+        turns: &[RecordedTurn],
+        limit: Duration,
+    ) -> Replayed {
+        let until = Instant::now() + limit;
+        let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
+            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
+        };
+        match self.now().await {
+            Ok(rehearsal) => {
+                rehearsal.replay(agent, texts, turns, until.saturating_duration_since(Instant::now())).await
+            }
+            Err(error) => replay::all_failed(turns, &error.to_string()),
+        }
+    }
+}
+
+#[async_trait]
 impl Rehearse for Rehearsal {
     async fn rehearse(&self, draft: &Draft, tests: &[RehearsalTest], limit: Duration) -> Result<Rehearsed, TestError> {
         draft.check(tests)?;
@@ -209,6 +233,19 @@ impl Rehearse for Rehearsal {
         let others: Vec<_> = stream::iter(others).buffered(CONCURRENT_TESTS).collect().await;
         let others = others.into_iter().map(|(test, _)| test);
         Ok(Rehearsed::new(std::iter::once(first).chain(others).collect(), plan))
+    }
+}
+
+#[async_trait]
+impl Replay for Rehearsal {
+    async fn replay(
+        &self,
+        agent: &AgentRecord,
+        texts: &[NamedText],
+        turns: &[RecordedTurn],
+        limit: Duration,
+    ) -> Replayed {
+        replay::replay(self, agent, texts, turns, Instant::now() + limit).await
     }
 }
 

@@ -6,9 +6,10 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them. [`scripts`] compiles the scripts of decisions.
+//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them, [`replay`] compares recorded turns with
+//! those of a draft. [`scripts`] compiles the scripts of decisions.
 //! [`admission`] has the checks of agents and workflows before they are stored, [`authoring`] the engine's part of dialogues
-//! that make them. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
+//! that make them, with the [`workbench`] of each process. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
 //! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
@@ -22,10 +23,12 @@ pub mod knowledge;
 pub mod model;
 pub mod prompt;
 pub mod rehearsal;
+pub mod replay;
 pub mod run;
 pub mod scripts;
 pub mod template;
 pub mod timer;
 pub mod turn;
+pub mod workbench;
 pub mod worker;
 pub mod workflow;

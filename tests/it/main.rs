@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod access;
+mod agent_files;
 mod agents;
 mod asking;
+mod authored;
 mod authoring;
 mod away;
 mod backup;

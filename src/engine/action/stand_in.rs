@@ -103,6 +103,14 @@ impl StandIn {
         }
     }
 
+    /// Whether there is an answer for an action.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        match &self.answers {
+            Answers::Given(answers) => answers.contains_key(id),
+            Answers::Recorded(calls) => locked(calls).iter().any(|call| call.target == id),
+        }
+    }
+
     /// The given output of a node or an action.
     pub(crate) fn output(&self, id: &str) -> Option<Value> {
         match &self.answers {

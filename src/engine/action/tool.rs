@@ -117,7 +117,7 @@ async fn call(http: &HttpCaller, tools: &Tools, tool: &Tool, action: &Action, id
         return ActionResult::failed(format!("invalid params: {problem}"));
     }
     if let Some(stand_in) = http.stand_in()
-        && (tool.builtin.is_none() || stand_in.output(&tool.id).is_some())
+        && (tool.builtin.is_none() || stand_in.has(&tool.id))
     {
         return stand_in.call(&tool.id, &action.params);
     }

@@ -9,10 +9,12 @@ use ::definitions::workflow::definition::WorkflowRecord;
 use ::definitions::workflow::read::WorkflowError;
 use decisions::authoring::answer::Generation;
 use decisions::authoring::{NewDraft, Unusable, workflow_id};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use storage::store::{Definition, DraftVersion, Store, StoreError};
 use thiserror::Error;
+use types::authoring::message::{Debugging, TestResults};
 use types::authoring::{Artifact, Origin, StoredState};
 use types::timestamp::Timestamp;
 use types::{canonical, depth, ids};
@@ -201,6 +203,57 @@ pub async fn draft(
     Ok(document.map(|document| DraftVersion { artifact, id, hash: hash.to_owned(), document }))
 }
 
+/// A draft for clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DraftView {
+    /// The agent or workflow.
+    pub workflow_id: String,
+    /// Its kind.
+    pub artifact: Artifact,
+    /// The hash of the document.
+    pub hash: String,
+    /// The hash of the document that it began with.
+    pub base_hash: Option<String>,
+    /// The document.
+    pub document: Value,
+    /// The errors and warnings of its checks; null for any but the last draft, and until that is checked.
+    pub findings: Option<Findings>,
+    /// The tests that the model wrote, without the engine's own; null for any but the last draft.
+    pub tests: Option<Vec<Value>>,
+    /// True if this document is the one that the dialogue has published last.
+    pub published: bool,
+}
+
+/// What the checks of a draft have found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Findings {
+    /// Findings that make the document unusable.
+    pub errors: Vec<Value>,
+    /// Findings that do not.
+    pub warnings: Vec<Value>,
+    /// The results of the tests.
+    pub tests: TestResults,
+}
+
+impl DraftView {
+    /// A version of the dialogue's artefact, for clients.
+    pub fn new(stored: &StoredState, version: DraftVersion) -> Self {
+        let last = stored.draft.as_ref().filter(|last| last.hash == version.hash);
+        let report = last.and_then(|last| serde_json::from_str::<Debugging>(last.report.as_deref()?).ok());
+        let case = |text: &String| serde_json::from_str(text).ok();
+        Self {
+            base_hash: last.and_then(|last| last.base_hash.clone()),
+            findings: report.map(|Debugging { errors, warnings, tests, .. }| Findings { errors, warnings, tests }),
+            tests: last.map(|last| last.cases.iter().filter_map(case).collect()),
+            published: stored.published.as_ref().is_some_and(|published| published.hash == version.hash),
+            workflow_id: version.id,
+            artifact: version.artifact,
+            hash: version.hash,
+            document: version.document,
+        }
+    }
+}
+
 /// Why a document is no agent or workflow.
 #[derive(Debug, Error)]
 pub enum ReadError {
@@ -219,4 +272,22 @@ pub fn read(version: &DraftVersion, now: Timestamp) -> Result<Definition, ReadEr
         Artifact::Agent => Definition::Agent(AgentRecord::from_document(document, now)?),
         Artifact::Workflow => Definition::Workflow(WorkflowRecord::from_document(document, now)?),
     })
+}
+
+/// Why an answer could not be kept as a draft.
+#[derive(Debug, Error)]
+pub enum KeepError {
+    /// The model is asked again.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Keeps the document of an answer as a draft. Durable on return; repeating it keeps it once.
+pub async fn keep(store: &dyn Store, stored: &StoredState, answer: &Generation) -> Result<NewDraft, KeepError> {
+    let base = source(store, stored).await?.map(|source| source.hash);
+    let made = make(stored, answer, base.as_deref())?;
+    Ok(put_draft(store, stored, &made).await?)
 }

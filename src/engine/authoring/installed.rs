@@ -6,7 +6,7 @@ use super::checks::{self, CheckError};
 use super::ports::{Prepared, Workshop, WorkshopError};
 use super::prompt::{self, Facts};
 use super::publication::{self, Order};
-use super::workbench::Workbench;
+use crate::workbench::Workbench;
 use crate::execution::{Services, stored};
 use crate::knowledge::{Hit, Library};
 use crate::model::PromptMessage;

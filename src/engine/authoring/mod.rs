@@ -5,7 +5,7 @@
 //! - `speech`: shows a text while the model writes it. `reply_text`: reads it out of the growing answer.
 //! - [`ports`]: what the driver needs of its surroundings: where states and events go, prompts, documents.
 //! - [`installed`]: what the stages work with in this installation.
-//! - [`workbench`]: what the making of documents needs of a process. A gateway has one, too.
+//! - [`workbench`](crate::workbench): what the making of documents needs of a process. A gateway has one, too.
 //! - [`catalogue`]: what is installed and can be used by an artefact.
 //! - [`prompt`]: the request to the model for each of its six answers.
 //! - [`artifact`]: the document that a dialogue begins with, and the model's answer as a document that is kept as a draft.
@@ -32,10 +32,9 @@ pub mod secrets;
 mod speech;
 #[cfg(test)]
 mod tests;
-pub mod workbench;
 
+pub use crate::workbench::Workbench;
 pub use drive::Driver;
 pub use installed::{AGENT_ID, Installed};
 pub use ports::{Interrupted, Outlet, Workshop};
 pub use speech::Speech;
-pub use workbench::Workbench;

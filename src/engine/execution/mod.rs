@@ -12,7 +12,6 @@ pub use crate::scripts;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
-use crate::authoring::Workbench;
 use crate::budget::Budgets;
 use crate::execution::prompt_view::PlanTextCache;
 use crate::execution::stored::StoredDefinitions;
@@ -20,6 +19,7 @@ use crate::journal::{Guard, JournalError, LeasedTurn};
 use crate::knowledge::Library;
 use crate::model::{ModelError, Models};
 use crate::prompt::Prompts;
+use crate::workbench::Workbench;
 use crate::workflow::Flows;
 use base::clock::Clock;
 use base::config::WorkflowLimits;

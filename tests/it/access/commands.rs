@@ -44,11 +44,12 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 41] = [
+const RULES: [(&str, &str, &[Role]); 42] = [
     ("agents apply", "agent.json", ADMINS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
     ("agents diff", "agent.json", READERS),
+    ("agents replay", "agent.json", READERS),
     ("agents delete", "sales", ADMINS),
     ("chat", "--agent sales --session s1", FRONT_ENDS),
     ("author", "hi", AUTHORS),

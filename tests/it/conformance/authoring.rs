@@ -16,12 +16,12 @@ use types::timestamp::Timestamp;
 type Sessions = Arc<dyn Store>;
 
 /// A dialogue that began at this millisecond.
-fn dialogue(session_id: &str, user_id: &str, at: i64) -> StoredState {
+pub fn dialogue(session_id: &str, user_id: &str, at: i64) -> StoredState {
     let context = WorkflowContext { origin: Origin::Edit, source_workflow_id: "w1".into(), ..Default::default() };
     StoredState::new(format!("id-{session_id}"), session_id, user_id, context, Timestamp::from_millis(at))
 }
 
-async fn create(store: &Sessions, state: StoredState) -> bool {
+pub async fn create(store: &Sessions, state: StoredState) -> bool {
     let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
     store.create_authoring(new).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -6,6 +6,7 @@ mod authoring;
 pub mod catalog;
 mod cluster;
 mod dead_letters;
+mod drafts;
 mod embedded;
 mod erasure;
 mod expiry;
@@ -134,6 +135,14 @@ macro_rules! store_suite {
             dialogues_are_listed_last_changed_first_and_filtered
             a_deleted_session_takes_its_state_along
             a_deleted_artefact_is_named_by_no_state
+        }
+        $crate::conformance::cases! { $open, drafts:
+            a_draft_is_a_version_that_nothing_lists_or_counts
+            a_draft_goes_with_the_last_of_its_dialogues
+            a_published_draft_is_an_ordinary_version
+            a_publication_replaces_only_what_its_caller_has_seen
+            a_deleted_definition_leaves_the_drafts_to_their_dialogues
+            drafts_expire_only_without_their_dialogues
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

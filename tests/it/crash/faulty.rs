@@ -8,7 +8,6 @@ use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::session_plan::SessionPlan;
 use futures::stream::BoxStream;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,12 +165,11 @@ impl Authoring for FaultyStore {
 #[async_trait]
 impl Drafts for FaultyStore {
     async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> store::Result<()> {
-        let lane = session_id.to_owned();
-        self.wire.counted("put_draft", &lane, self.inner.put_draft(draft, session_id)).await
+        self.wire.counted("put_draft", session_id, self.inner.put_draft(draft, session_id)).await
     }
 
-    async fn version_document(&self, artifact: Artifact, id: &str, hash: &str) -> store::Result<Option<Value>> {
-        self.wire.plainly(self.inner.version_document(artifact, id, hash)).await
+    async fn version_document(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<serde_json::Value>> {
+        self.wire.plainly(self.inner.version_document(kind, id, hash)).await
     }
 
     async fn drop_drafts(&self, session_id: &str) -> store::Result<u64> {
@@ -179,8 +177,7 @@ impl Drafts for FaultyStore {
     }
 
     async fn publish(&self, publish: PublishDefinition) -> store::Result<PublishEnd> {
-        let lane = publish.definition.id().to_owned();
-        self.wire.counted("publish", &lane, self.inner.publish(publish)).await
+        self.wire.counted("publish_definition", "", self.inner.publish(publish)).await
     }
 
     async fn owner(&self, artifact: Artifact, id: &str) -> store::Result<Option<String>> {

@@ -1,7 +1,6 @@
 //! What the making of documents needs of a process: the store, the names that documents may use, and rehearsals.
 
 use crate::rehearsal::Rehearse;
-use crate::run::known_ids;
 use base::clock::Clock;
 use base::config::{PythonRunner, Quotas, Settings};
 use decisions::node_type::NodeType;
@@ -50,8 +49,7 @@ impl Workbench {
 
     /// A workbench with the names of the settings and no rehearsals.
     pub fn of_settings(store: Arc<dyn Store>, settings: &Settings, flows: Vec<String>, clock: Clock) -> Self {
-        let known = KnownNames::new(settings, flows.clone()).with_flows(known_ids(settings));
-        Self::new(store, settings, known, flows, clock)
+        Self::new(store, settings, KnownNames::new(settings, flows.clone()), flows, clock)
     }
 
     /// Rehearses drafts.
