@@ -262,7 +262,8 @@ fn what_it_does_not_name_is_a_gap() {
     zh.say("把文章改写成短文，然后发布到微信朋友圈")
         .say("好")
         .say("随便")
-        .say("2")
+        .say("1")
+        .say("没有")
         .say("https://example.com/moments")
         .say("好");
     assert_eq!(zh.stage(), Stage::Completed, "{}", zh.log);

@@ -2,7 +2,7 @@
 
 use super::edits::Edits;
 use super::http_node::http_node;
-use super::needs::{LLM, Need, Provider, Role};
+use super::needs::{LLM, MAX_NEED, Need, Provider, Role, own_work};
 use super::slots::{LOGIC, TRIGGER};
 use super::words::{brief, literal};
 use super::{Author, CHANGE};
@@ -59,8 +59,14 @@ impl Author<'_> {
         }
         let steps: Vec<String> =
             graph.nodes.iter().filter_map(|node| node["name"].as_str().map(str::to_owned)).collect();
+        graph.drop_unused_inputs();
         let tests = vec![graph.test(self)];
-        Generation { reply: self.written(&steps), workflow: Some(graph.document(self)), tests, ..Generation::default() }
+        Generation {
+            reply: self.written(&steps, graph.nodes.iter().any(|node| node["type"] == "LLM")),
+            workflow: Some(graph.document(self)),
+            tests,
+            ..Generation::default()
+        }
     }
 
     fn add(&self, graph: &mut Graph, need: &Need<'_>) {
@@ -68,7 +74,7 @@ impl Author<'_> {
         let (data, answer) = ("output.data", |role: Role| if role == Role::Output { "ok" } else { "sample" });
         match &need.provider {
             Some(Provider::Item(item)) if item.id == LLM => {
-                let prompt = format!("{}\n\n{}", literal(&need.need_in(self)), graph.text);
+                let prompt = format!("{}\n\n{}", literal(&self.work(need)), graph.text);
                 graph.push("LLM", name, json!({"prompt": prompt}), json!({"text": "sample", "data": null}));
                 graph.follow("output.text");
             }
@@ -103,8 +109,14 @@ impl Author<'_> {
         }
     }
 
+    /// The work of a model in the user's own words. The name of a need may be cut.
+    fn work(&self, need: &Need<'_>) -> String {
+        let logic = own_work(self.fact(LOGIC));
+        if brief(logic, MAX_NEED) == need.need { logic.to_owned() } else { need.need.clone() }
+    }
+
     /// What was written, and what it does not do.
-    fn written(&self, steps: &[String]) -> String {
+    fn written(&self, steps: &[String], is_asking: bool) -> String {
         let list = steps.iter().map(|step| format!("\n- {step}")).collect::<String>();
         let trigger = self.fact(TRIGGER);
         let watching = if trigger.is_empty() {
@@ -115,24 +127,17 @@ impl Author<'_> {
                 &format!("\nNote that the engine does not wait for \"{trigger}\" itself: call its API at that time."),
             )
         };
-        let zh = format!(
-            "已按您的原话写成 {} 个步骤：{list}{watching}\n没有语言模型时，LLM 步骤只会重复收到的文字。",
-            steps.len()
-        );
-        let en = format!(
-            "Written in {} steps, with your own words:{list}{watching}\nWithout a language model an LLM step only repeats its text.",
-            steps.len()
-        );
+        let repeats = if is_asking {
+            self.text(
+                "\n没有语言模型时，LLM 步骤只会重复收到的文字。",
+                "\nWithout a language model an LLM step only repeats its text.",
+            )
+        } else {
+            String::new()
+        };
+        let zh = format!("已按您的原话写成这些步骤：{list}{watching}{repeats}");
+        let en = format!("Written with your own words, in these steps:{list}{watching}{repeats}");
         self.said(&zh, &en)
-    }
-}
-
-impl Need<'_> {
-    /// The user's whole sentence for work on a text; the name of a need is cut.
-    fn need_in(&self, author: &Author<'_>) -> String {
-        let logic = author.fact(LOGIC);
-        let is_work = brief(logic, super::needs::MAX_NEED) == self.need;
-        if is_work { logic.to_owned() } else { self.need.clone() }
     }
 }
 
@@ -166,19 +171,21 @@ impl Graph {
         self.text = format!("${{step_{}.{output}}}", self.nodes.len());
     }
 
+    /// Keeps each input that a node uses, once.
+    fn drop_unused_inputs(&mut self) {
+        let used = format!("{}{}", json!(self.nodes), self.text);
+        let mut seen = Vec::new();
+        self.inputs.retain(|(name, _)| {
+            let is_new = used.contains(&format!("${{input.{name}}}")) && !seen.contains(name);
+            seen.push(name.clone());
+            is_new
+        });
+    }
+
     fn document(self, author: &Author<'_>) -> Value {
         let summary = author.stored.state.intent_summary.as_str();
-        let mut seen = Vec::new();
-        let inputs: Vec<Value> = self
-            .inputs
-            .into_iter()
-            .filter(|(name, _)| {
-                let is_new = !seen.contains(name);
-                seen.push(name.clone());
-                is_new
-            })
-            .map(|(name, kind)| json!({"name": name, "type": kind, "required": true}))
-            .collect();
+        let inputs: Vec<Value> =
+            self.inputs.iter().map(|(name, kind)| json!({"name": name, "type": kind, "required": true})).collect();
         let mut global = json!({"output": self.text});
         if !inputs.is_empty() {
             global["inputs"] = json!(inputs);
