@@ -212,6 +212,24 @@ const YES: [&str; 50] = [
     "yes go ahead",
 ];
 
+/// Messages that say that there is none, and nothing else.
+const NO: [&str; 14] = [
+    "没有",
+    "没",
+    "无",
+    "不知道",
+    "省略",
+    "跳过",
+    "不用",
+    "不需要",
+    "no",
+    "none",
+    "skip",
+    "leave it out",
+    "i have none",
+    "i do not know",
+];
+
 /// Messages that greet and nothing else.
 const GREETINGS: [&str; 14] = [
     "你好",
@@ -254,6 +272,11 @@ pub(super) fn trimmed(text: &str) -> &str {
 /// True if the whole message says yes.
 pub(super) fn is_yes(message: &str) -> bool {
     YES.contains(&plain(message).as_str())
+}
+
+/// True if the whole message says that there is none.
+pub(super) fn is_no(message: &str) -> bool {
+    NO.contains(&plain(message).as_str())
 }
 
 /// True if the whole message only greets.

@@ -50,12 +50,8 @@ impl Author<'_> {
             self.add(&mut graph, need);
         }
         if graph.nodes.is_empty() {
-            graph.push(
-                "END",
-                self.text("返回收到的文字", "Return the text"),
-                json!({"output": graph.text.clone()}),
-                Value::Null,
-            );
+            let output = json!({"output": graph.text});
+            graph.push("END", &self.text("返回收到的文字", "Return the text"), &output, None);
         }
         let steps: Vec<String> =
             graph.nodes.iter().filter_map(|node| node["name"].as_str().map(str::to_owned)).collect();
@@ -75,25 +71,20 @@ impl Author<'_> {
         match &need.provider {
             Some(Provider::Item(item)) if item.id == LLM => {
                 let prompt = format!("{}\n\n{}", literal(&self.work(need)), graph.text);
-                graph.push("LLM", name, json!({"prompt": prompt}), json!({"text": "sample", "data": null}));
+                graph.push("LLM", &name, &json!({"prompt": prompt}), Some(json!({"text": "sample", "data": null})));
                 graph.follow("output.text");
             }
             Some(Provider::Item(item)) if matches!(item.kind.as_str(), "tool" | "skill") => {
                 let Some(part) = self.facts.parts.get(&item.id) else { return };
                 let node = http_node(part, &graph.text);
                 graph.inputs.extend(node.inputs);
-                graph.push("HTTP", name, node.config, json!({"status": 200, "data": answer(need.role)}));
+                graph.push("HTTP", &name, &node.config, Some(json!({"status": 200, "data": answer(need.role)})));
                 graph.follow(data);
             }
             Some(Provider::Item(item)) if matches!(item.kind.as_str(), "agent" | "workflow" | "flow") => {
                 let runnable = item.id.split_once('.').map_or("", |(_, id)| id);
-                let input = graph.text.clone();
-                graph.push(
-                    "RUNNABLE",
-                    name,
-                    json!({"runnable": runnable, "input": input}),
-                    json!({"text": answer(need.role)}),
-                );
+                let config = json!({"runnable": runnable, "input": graph.text});
+                graph.push("RUNNABLE", &name, &config, Some(json!({"text": answer(need.role)})));
                 graph.follow("output.text");
             }
             Some(Provider::Address(url)) => {
@@ -102,7 +93,7 @@ impl Author<'_> {
                     Role::Start | Role::Input => json!({"url": url, "method": "GET"}),
                     _ => json!({"url": url, "method": "POST", "body": {"text": graph.text}}),
                 };
-                graph.push("HTTP", name, config, json!({"status": 200, "data": answer(need.role)}));
+                graph.push("HTTP", &name, &config, Some(json!({"status": 200, "data": answer(need.role)})));
                 graph.follow(data);
             }
             Some(Provider::Item(_)) | None => {}
@@ -154,16 +145,14 @@ impl Graph {
         Self { nodes: Vec::new(), edges: Vec::new(), inputs, answers: Map::new(), text }
     }
 
-    /// Adds a node behind the last one. Null is no answer for a test.
-    fn push(&mut self, kind: &str, name: String, config: Value, answer: Value) {
+    /// Adds a node behind the last one, with its answer in a test.
+    fn push(&mut self, kind: &str, name: &str, config: &Value, answer: Option<Value>) {
         let id = format!("step_{}", self.nodes.len() + 1);
         if let Some(last) = self.nodes.last() {
             self.edges.push(json!({"source": last["node_id"], "target": id}));
         }
         self.nodes.push(json!({"node_id": id, "type": kind, "name": name, "config": config}));
-        if !answer.is_null() {
-            self.answers.insert(id, answer);
-        }
+        self.answers.extend(answer.map(|answer| (id, answer)));
     }
 
     /// The next node gets this output of the last one.
