@@ -76,7 +76,9 @@ pub fn request(
         schema: Arc::new(schema(question, stored.artifact)),
     };
     let dialogue = Dialogue { stored: stored.clone(), facts: facts.clone() };
-    let known = ModelFacts { authoring: Some(Arc::new(dialogue)), ..ModelFacts::default() };
+    let (_, message) = sections::conversation(&stored.state.conversations);
+    let message = message.to_owned();
+    let known = ModelFacts { message, authoring: Some(Arc::new(dialogue)), ..ModelFacts::default() };
     Ok(ModelRequest::new(messages(prompts, question, stored, facts)?).with_schema(schema).with_facts(known))
 }
 

@@ -155,7 +155,7 @@ impl Author<'_> {
             facts.len()
         );
         let en = format!(
-            "Written with your own words: {} facts, {actions} tools. Without a language model it answers by the rules in the file, word for word.",
+            "Written with your own words: facts: {}, tools: {actions}. Without a language model it answers by the rules in the file, word for word.",
             facts.len()
         );
         self.said(&zh, &en)

@@ -1,13 +1,14 @@
 //! Fills the slots from the user's words, and asks for those that are empty.
 
+use super::alternatives::LEAVE_OUT;
 use super::edits::Edits;
 use super::needs::{ADDRESS_OF, address};
 use super::slots::Slots;
-use super::words::NUMBERED;
-use super::words::{brief, group, wish};
+use super::words::{NUMBERED, brief, group, is_no, wish};
 use super::{Author, CHANGE};
 use decisions::authoring::MAX_QUESTIONS;
 use decisions::authoring::answer::{Clarification, Fact};
+use types::authoring::state::ALTERNATIVE;
 use types::authoring::{Category, ClarificationQuestion};
 
 /// The longest summary of a wish, in characters.
@@ -25,6 +26,7 @@ impl Author<'_> {
                 (Some(answer), Some(slot)) => self.answered(slot.key, &answer, &mut slots),
                 (Some(answer), None) if question.id.starts_with(ADDRESS_OF) => match address(&answer) {
                     Some(address) => collected.push(Fact { key: question.id, value: address.to_owned() }),
+                    None if is_no(&answer) => collected.push(self.left_out(&question.id)),
                     None => open.push(question),
                 },
                 (None, None) if question.id.starts_with(ADDRESS_OF) => open.push(question),
@@ -86,6 +88,13 @@ impl Author<'_> {
         } else {
             slots.insert(key, answer.to_owned());
         }
+    }
+
+    /// The user has no address for a need, so it is left out.
+    fn left_out(&self, question: &str) -> Fact {
+        let need = question.strip_prefix(ADDRESS_OF).unwrap_or(question);
+        let title = self.text(&format!("不包含“{need}”"), &format!("Leave \"{need}\" out"));
+        Fact { key: format!("{ALTERNATIVE}{need}"), value: format!("{title}: {LEAVE_OUT}") }
     }
 
     fn change_question(&self, problem: &super::edits::Unclear) -> ClarificationQuestion {

@@ -3,7 +3,9 @@
 use super::Author;
 use super::alternatives::{LEAVE_OUT, approach};
 use super::slots::{DESTINATION, INPUT_SOURCE, KNOWLEDGE, LOGIC, PURPOSE, Slots, TRIGGER};
-use super::words::{ACTION, ADDRESS, SCHEDULE, TEXT_WORK, brief, first, has, names};
+use super::words::{
+    ACTION, ADDRESS, JOINT, OUTPUT, SCHEDULE, TEXT_WORK, ZH_OUTPUT, brief, first, has, is_mail, names, trimmed,
+};
 use crate::authoring::catalogue::Item;
 use crate::knowledge::words::terms;
 use types::authoring::state::ALTERNATIVE;
@@ -95,8 +97,8 @@ impl<'a> Author<'a> {
             }
             let before = found.len();
             for name in names(value, key == LOGIC) {
-                if !found.iter().any(|need| need.need.eq_ignore_ascii_case(&name)) {
-                    let item = self.named(&name, value);
+                let item = self.named(&name, value);
+                if !is_known(&found, &name, item) {
                     found.push(self.need(&name, role, item));
                 }
             }
@@ -104,7 +106,7 @@ impl<'a> Author<'a> {
                 found.len() > before || (key == LOGIC && found.iter().any(|need| need.role == Role::Output));
             match key {
                 TRIGGER if !has_names => found.push(self.start(value)),
-                LOGIC if has(&TEXT_WORK, value) => found.push(self.need(value, Role::Text, self.item(LLM))),
+                LOGIC if has(&TEXT_WORK, value) => found.push(self.need(own_work(value), Role::Text, self.item(LLM))),
                 LOGIC if !has_names && !value.is_empty() => {
                     found.push(self.need(value, Role::Work, self.nearest(value).first().copied()))
                 }
@@ -205,6 +207,26 @@ impl<'a> Author<'a> {
             _ => false,
         })
     }
+}
+
+/// True if a thing is among the needs, under its own or a narrower name: the mail of a mailbox that is named.
+fn is_known(found: &[Need<'_>], name: &str, item: Option<&Item>) -> bool {
+    let is_source = |need: &Need<'_>| matches!(need.role, Role::Start | Role::Input);
+    found.iter().any(|need| {
+        let is_same = need.need.eq_ignore_ascii_case(name);
+        let shares_item =
+            need.provider.as_ref().is_some_and(|provider| item.is_some_and(|item| provider.id() == item.id));
+        is_same || shares_item || (is_mail(name) && is_source(need))
+    })
+}
+
+/// The work on a text without a last part that only sends the result, such as “，然后发布到…”.
+pub(super) fn own_work(logic: &str) -> &str {
+    let tail = JOINT.as_ref().into_iter().flat_map(|joint| joint.find_iter(logic)).find(|joint| {
+        let rest = &logic[joint.end()..];
+        !has(&TEXT_WORK, rest) && (has(&ZH_OUTPUT, rest) || has(&OUTPUT, rest))
+    });
+    tail.map(|joint| trimmed(&logic[..joint.start()])).filter(|work| has(&TEXT_WORK, work)).unwrap_or(logic)
 }
 
 /// The words by which an item is found.

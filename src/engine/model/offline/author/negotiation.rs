@@ -14,7 +14,7 @@ impl Author<'_> {
         let message = self.message();
         if !self.is_unanswered() {
             // The clarification of this turn has used the message.
-            return self.list(self.known(), self.fact(CHANGE), Vec::new());
+            return self.list(&self.known(), self.fact(CHANGE), Vec::new());
         }
         if is_yes(message) || self.has_chosen() {
             return self.agree();
@@ -26,13 +26,13 @@ impl Author<'_> {
         let named = self.named_slots(message);
         if !named.is_empty() {
             slots.extend(named);
-            return self.list(slots, "", Vec::new());
+            return self.list(&slots, "", Vec::new());
         }
         if let Some((old, new)) = replacement(message)
             && slots.values().any(|value| value.contains(old))
         {
             slots.values_mut().for_each(|value| *value = value.replace(old, new));
-            return self.list(slots, "", Vec::new());
+            return self.list(&slots, "", Vec::new());
         }
         let zh = "我没有认出这句话要改什么。同意请回复“好”；要修改请写一行，例如“";
         let en = "I do not recognise a change in this. Write \"yes\" to agree, or a line with a change, such as \"";
@@ -74,8 +74,10 @@ impl Author<'_> {
     }
 
     fn address_question(&self, need: &str) -> ClarificationQuestion {
-        let zh = format!("“{need}”的接口地址是什么？请写完整，例如 https://…");
-        let en = format!("What is the address of the API for \"{need}\"? Please write it in full, such as https://…");
+        let zh = format!("“{need}”的接口地址是什么？请写完整，例如 https://…；没有就写“跳过”。");
+        let en = format!(
+            "What is the address of the API for \"{need}\"? Please write it in full, such as https://…, or write \"skip\" to leave the part out."
+        );
         ClarificationQuestion {
             id: format!("{ADDRESS_OF}{need}"),
             question: self.said(&zh, &en),
@@ -98,7 +100,7 @@ impl Author<'_> {
                 let lines =
                     [before, message].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
                 let fact = Fact { key: CHANGE.into(), value: lines.clone() };
-                self.list(Slots::new(), &lines, vec![fact])
+                self.list(&Slots::new(), &lines, vec![fact])
             }
             Err(problem) => {
                 let [zh, en] = problem.question(self.is_agent());
@@ -109,12 +111,12 @@ impl Author<'_> {
     }
 
     /// The requirements, with the question whether they are right.
-    fn list(&self, slots: Slots, change: &str, mut collected_info: Vec<Fact>) -> Negotiation {
+    fn list(&self, slots: &Slots, change: &str, mut collected_info: Vec<Fact>) -> Negotiation {
         let known = self.known();
         let is_new = |(key, value): &(&&'static str, &String)| known.get(**key) != Some(*value);
         collected_info
             .extend(slots.iter().filter(is_new).map(|(key, value)| Fact { key: (*key).into(), value: value.clone() }));
-        let requirements = self.lines(&slots, change);
+        let requirements = self.lines(slots, change);
         let list = requirements.iter().map(|line| format!("\n- {line}")).collect::<String>();
         let zh = format!("整理如下，都是您的原话：{list}\n对吗？同意请回复“好”，要改请写出那一行。");
         let en = format!(

@@ -262,7 +262,8 @@ fn what_it_does_not_name_is_a_gap() {
     zh.say("把文章改写成短文，然后发布到微信朋友圈")
         .say("好")
         .say("随便")
-        .say("2")
+        .say("1")
+        .say("还在开发")
         .say("https://example.com/moments")
         .say("好");
     assert_eq!(zh.stage(), Stage::Completed, "{}", zh.log);
@@ -271,6 +272,14 @@ fn what_it_does_not_name_is_a_gap() {
     en.say("When an email arrives in Gmail, forward it to Slack").say("yes").say("1").say("2");
     assert_eq!(en.stage(), Stage::Completed, "{}", en.log);
     golden!("gap_en", en);
+}
+
+#[test]
+fn a_user_without_an_address_can_leave_the_part_out() {
+    let mut talk = Talk::new(Artifact::Workflow, Language::Zh, &[]);
+    talk.say("把文章改写成短文，然后发布到微信朋友圈").say("好").say("1").say("没有。").say("好");
+    assert_eq!(talk.stage(), Stage::Completed, "{}", talk.log);
+    assert_eq!(talk.document.unwrap()["nodes"].as_array().unwrap().len(), 1, "{}", talk.log);
 }
 
 #[test]

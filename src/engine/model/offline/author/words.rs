@@ -46,6 +46,8 @@ patterns! {
     ZH_OUTPUT = r"(?:发送到|发送给|转发到|转发给|发到|发给|写入|写到|保存到|存到|推送到|发布到|发布在|同步到|通知到|通知|发布)(?P<output>[^，,。；;！!]+)";
     /// “post it to …”.
     OUTPUT = r"(?i)\b(?:send|forward|post|save|write|copy|publish|sync|mail|push|deliver|put)(?:s|es|ing)?\b[^,.;]*?\b(?:to|into|on|in)\s+(?P<output>[^,.;]+)";
+    /// What stands between two parts of the work.
+    JOINT = r"(?i)[，,；;]\s*(?:然后|之后|接着|再|并且?|and\s+|then\s+)*|\s*(?:然后|接着)|\s+(?:and\s+)?then\s+|\s+and\s+";
     /// What a model does with a text.
     TEXT_WORK = r"(?i)总结|摘要|概括|归纳|翻译|译成|改写|润色|分类|提取|整理|起草|撰写|写一|写成|扩写|缩写|压缩|解释|回答|回复|列出|对比|分析|生成|取名|\b(?:summar|translat|rewrit|rephras|classif|categor|extract|draft|writ|shorten|explain|answer|repl(?:y|ies)|list|compar|analy[sz]|generat|describ|correct)";
     /// An agent that does more than to answer.
@@ -210,6 +212,24 @@ const YES: [&str; 50] = [
     "yes go ahead",
 ];
 
+/// Messages that say that there is none, and nothing else.
+const NO: [&str; 14] = [
+    "没有",
+    "没",
+    "无",
+    "不知道",
+    "省略",
+    "跳过",
+    "不用",
+    "不需要",
+    "no",
+    "none",
+    "skip",
+    "leave it out",
+    "i have none",
+    "i do not know",
+];
+
 /// Messages that greet and nothing else.
 const GREETINGS: [&str; 14] = [
     "你好",
@@ -252,6 +272,11 @@ pub(super) fn trimmed(text: &str) -> &str {
 /// True if the whole message says yes.
 pub(super) fn is_yes(message: &str) -> bool {
     YES.contains(&plain(message).as_str())
+}
+
+/// True if the whole message says that there is none.
+pub(super) fn is_no(message: &str) -> bool {
+    NO.contains(&plain(message).as_str())
 }
 
 /// True if the whole message only greets.
@@ -316,9 +341,7 @@ pub(super) fn names(text: &str, is_sentence: bool) -> Vec<String> {
     }
     // “Gmail 邮件” names one thing.
     if found.iter().any(|(_, name)| name.chars().any(|c| c.is_ascii_uppercase())) {
-        found.retain(|(_, name)| {
-            !["邮件", "邮箱", "mail", "email", "e-mail", "mailbox"].contains(&name.to_lowercase().as_str())
-        });
+        found.retain(|(_, name)| !is_mail(name));
     }
     found.sort_by_key(|(at, _)| *at);
     let mut names: Vec<String> = Vec::new();
@@ -328,6 +351,11 @@ pub(super) fn names(text: &str, is_sentence: bool) -> Vec<String> {
         }
     }
     names
+}
+
+/// True if a name is the common word for mail.
+pub(super) fn is_mail(name: &str) -> bool {
+    ["邮件", "邮箱", "mail", "email", "e-mail", "mailbox"].contains(&name.to_lowercase().as_str())
 }
 
 fn is_inside_a_word(text: &str, begin: usize, end: usize) -> bool {

@@ -2,7 +2,7 @@
 
 use super::edits::Edits;
 use super::http_node::http_node;
-use super::needs::{LLM, Need, Provider, Role};
+use super::needs::{LLM, MAX_NEED, Need, Provider, Role, own_work};
 use super::slots::{LOGIC, TRIGGER};
 use super::words::{brief, literal};
 use super::{Author, CHANGE};
@@ -50,17 +50,19 @@ impl Author<'_> {
             self.add(&mut graph, need);
         }
         if graph.nodes.is_empty() {
-            graph.push(
-                "END",
-                self.text("返回收到的文字", "Return the text"),
-                json!({"output": graph.text.clone()}),
-                Value::Null,
-            );
+            let output = json!({"output": graph.text});
+            graph.push("END", &self.text("返回收到的文字", "Return the text"), &output, None);
         }
         let steps: Vec<String> =
             graph.nodes.iter().filter_map(|node| node["name"].as_str().map(str::to_owned)).collect();
+        graph.drop_unused_inputs();
         let tests = vec![graph.test(self)];
-        Generation { reply: self.written(&steps), workflow: Some(graph.document(self)), tests, ..Generation::default() }
+        Generation {
+            reply: self.written(&steps, graph.nodes.iter().any(|node| node["type"] == "LLM")),
+            workflow: Some(graph.document(self)),
+            tests,
+            ..Generation::default()
+        }
     }
 
     fn add(&self, graph: &mut Graph, need: &Need<'_>) {
@@ -68,26 +70,21 @@ impl Author<'_> {
         let (data, answer) = ("output.data", |role: Role| if role == Role::Output { "ok" } else { "sample" });
         match &need.provider {
             Some(Provider::Item(item)) if item.id == LLM => {
-                let prompt = format!("{}\n\n{}", literal(&need.need_in(self)), graph.text);
-                graph.push("LLM", name, json!({"prompt": prompt}), json!({"text": "sample", "data": null}));
+                let prompt = format!("{}\n\n{}", literal(&self.work(need)), graph.text);
+                graph.push("LLM", &name, &json!({"prompt": prompt}), Some(json!({"text": "sample", "data": null})));
                 graph.follow("output.text");
             }
             Some(Provider::Item(item)) if matches!(item.kind.as_str(), "tool" | "skill") => {
                 let Some(part) = self.facts.parts.get(&item.id) else { return };
                 let node = http_node(part, &graph.text);
                 graph.inputs.extend(node.inputs);
-                graph.push("HTTP", name, node.config, json!({"status": 200, "data": answer(need.role)}));
+                graph.push("HTTP", &name, &node.config, Some(json!({"status": 200, "data": answer(need.role)})));
                 graph.follow(data);
             }
             Some(Provider::Item(item)) if matches!(item.kind.as_str(), "agent" | "workflow" | "flow") => {
                 let runnable = item.id.split_once('.').map_or("", |(_, id)| id);
-                let input = graph.text.clone();
-                graph.push(
-                    "RUNNABLE",
-                    name,
-                    json!({"runnable": runnable, "input": input}),
-                    json!({"text": answer(need.role)}),
-                );
+                let config = json!({"runnable": runnable, "input": graph.text});
+                graph.push("RUNNABLE", &name, &config, Some(json!({"text": answer(need.role)})));
                 graph.follow("output.text");
             }
             Some(Provider::Address(url)) => {
@@ -96,15 +93,21 @@ impl Author<'_> {
                     Role::Start | Role::Input => json!({"url": url, "method": "GET"}),
                     _ => json!({"url": url, "method": "POST", "body": {"text": graph.text}}),
                 };
-                graph.push("HTTP", name, config, json!({"status": 200, "data": answer(need.role)}));
+                graph.push("HTTP", &name, &config, Some(json!({"status": 200, "data": answer(need.role)})));
                 graph.follow(data);
             }
             Some(Provider::Item(_)) | None => {}
         }
     }
 
+    /// The work of a model in the user's own words. The name of a need may be cut.
+    fn work(&self, need: &Need<'_>) -> String {
+        let logic = own_work(self.fact(LOGIC));
+        if brief(logic, MAX_NEED) == need.need { logic.to_owned() } else { need.need.clone() }
+    }
+
     /// What was written, and what it does not do.
-    fn written(&self, steps: &[String]) -> String {
+    fn written(&self, steps: &[String], is_asking: bool) -> String {
         let list = steps.iter().map(|step| format!("\n- {step}")).collect::<String>();
         let trigger = self.fact(TRIGGER);
         let watching = if trigger.is_empty() {
@@ -115,24 +118,17 @@ impl Author<'_> {
                 &format!("\nNote that the engine does not wait for \"{trigger}\" itself: call its API at that time."),
             )
         };
-        let zh = format!(
-            "已按您的原话写成 {} 个步骤：{list}{watching}\n没有语言模型时，LLM 步骤只会重复收到的文字。",
-            steps.len()
-        );
-        let en = format!(
-            "Written in {} steps, with your own words:{list}{watching}\nWithout a language model an LLM step only repeats its text.",
-            steps.len()
-        );
+        let repeats = if is_asking {
+            self.text(
+                "\n没有语言模型时，LLM 步骤只会重复收到的文字。",
+                "\nWithout a language model an LLM step only repeats its text.",
+            )
+        } else {
+            String::new()
+        };
+        let zh = format!("已按您的原话写成这些步骤：{list}{watching}{repeats}");
+        let en = format!("Written with your own words, in these steps:{list}{watching}{repeats}");
         self.said(&zh, &en)
-    }
-}
-
-impl Need<'_> {
-    /// The user's whole sentence for work on a text; the name of a need is cut.
-    fn need_in(&self, author: &Author<'_>) -> String {
-        let logic = author.fact(LOGIC);
-        let is_work = brief(logic, super::needs::MAX_NEED) == self.need;
-        if is_work { logic.to_owned() } else { self.need.clone() }
     }
 }
 
@@ -149,16 +145,14 @@ impl Graph {
         Self { nodes: Vec::new(), edges: Vec::new(), inputs, answers: Map::new(), text }
     }
 
-    /// Adds a node behind the last one. Null is no answer for a test.
-    fn push(&mut self, kind: &str, name: String, config: Value, answer: Value) {
+    /// Adds a node behind the last one, with its answer in a test.
+    fn push(&mut self, kind: &str, name: &str, config: &Value, answer: Option<Value>) {
         let id = format!("step_{}", self.nodes.len() + 1);
         if let Some(last) = self.nodes.last() {
             self.edges.push(json!({"source": last["node_id"], "target": id}));
         }
         self.nodes.push(json!({"node_id": id, "type": kind, "name": name, "config": config}));
-        if !answer.is_null() {
-            self.answers.insert(id, answer);
-        }
+        self.answers.extend(answer.map(|answer| (id, answer)));
     }
 
     /// The next node gets this output of the last one.
@@ -166,19 +160,21 @@ impl Graph {
         self.text = format!("${{step_{}.{output}}}", self.nodes.len());
     }
 
+    /// Keeps each input that a node uses, once.
+    fn drop_unused_inputs(&mut self) {
+        let used = format!("{}{}", json!(self.nodes), self.text);
+        let mut seen = Vec::new();
+        self.inputs.retain(|(name, _)| {
+            let is_new = used.contains(&format!("${{input.{name}}}")) && !seen.contains(name);
+            seen.push(name.clone());
+            is_new
+        });
+    }
+
     fn document(self, author: &Author<'_>) -> Value {
         let summary = author.stored.state.intent_summary.as_str();
-        let mut seen = Vec::new();
-        let inputs: Vec<Value> = self
-            .inputs
-            .into_iter()
-            .filter(|(name, _)| {
-                let is_new = !seen.contains(name);
-                seen.push(name.clone());
-                is_new
-            })
-            .map(|(name, kind)| json!({"name": name, "type": kind, "required": true}))
-            .collect();
+        let inputs: Vec<Value> =
+            self.inputs.iter().map(|(name, kind)| json!({"name": name, "type": kind, "required": true})).collect();
         let mut global = json!({"output": self.text});
         if !inputs.is_empty() {
             global["inputs"] = json!(inputs);
