@@ -107,6 +107,12 @@ impl RemoteAuthor {
         Ok(Self { client, authorization, endpoint: endpoint.to_owned(), clock })
     }
 
+    /// The generated client, for tests.
+    #[cfg(test)]
+    pub(crate) fn raw(&self) -> WorkflowAgentClient<Channel> {
+        self.client.clone()
+    }
+
     async fn open(&self, request: AuthorRequest) -> Result<Streaming<ConversationResponse>, Status> {
         let mut headers = HeaderMap::new();
         headers.extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
@@ -173,9 +179,8 @@ impl Exchange {
     }
 
     fn read(&mut self, response: ConversationResponse) -> Result<AuthorResponse, AuthorError> {
-        let read = AuthorResponse::from_wire(response, &self.request.session_id).map_err(|source| {
-            AuthorError::Broken { endpoint: self.remote.endpoint.clone(), source }
-        });
+        let read = AuthorResponse::from_wire(response, &self.request.session_id)
+            .map_err(|source| AuthorError::Broken { endpoint: self.remote.endpoint.clone(), source });
         match &read {
             Ok(response) => {
                 self.has_ended = response.is_final;

@@ -19,6 +19,10 @@ pub struct Authoring {
 impl fmt::Debug for Authoring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let token = self.token.as_ref().map(|_| super::mask::MASK);
-        f.debug_struct("Authoring").field("endpoint", &self.endpoint).field("token", &token).field("ca", &self.ca).finish()
+        f.debug_struct("Authoring")
+            .field("endpoint", &self.endpoint)
+            .field("token", &token)
+            .field("ca", &self.ca)
+            .finish()
     }
 }

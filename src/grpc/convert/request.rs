@@ -2,7 +2,7 @@
 
 use super::{count, number, wire, word_or};
 use crate::author::AuthorRequest;
-use crate::state::{AgentState, ConversationConfig, InvalidField, Language, Origin, WorkflowContext, Words};
+use crate::state::{AgentState, ConversationConfig, InvalidField, Language, Origin, Words, WorkflowContext};
 use types::ids;
 
 impl TryFrom<wire::ConversationRequest> for AuthorRequest {

@@ -3,7 +3,7 @@
 use super::{count, number, stage, wire, wire_stage, word, word_or};
 use crate::state::{
     AgentState, AlternativeOption, ClarificationContext, ClarificationQuestion, Conversation, InvalidField, Origin,
-    Purpose, WorkflowContext, Words,
+    Purpose, Words, WorkflowContext,
 };
 use types::timestamp::Timestamp;
 

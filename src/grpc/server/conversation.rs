@@ -79,7 +79,9 @@ fn responses(
 ) -> BoxStream<'static, Result<ConversationResponse, Status>> {
     let sent = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).map(Ok);
     let ended = stream::once(async move {
-        end.get().cloned().unwrap_or_else(|| Err(Status::internal("the authoring agent failed; its log has the reason")))
+        end.get()
+            .cloned()
+            .unwrap_or_else(|| Err(Status::internal("the authoring agent failed; its log has the reason")))
     });
     sent.chain(ended.filter_map(async |end| end.err().map(Err))).boxed()
 }

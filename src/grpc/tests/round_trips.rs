@@ -5,7 +5,7 @@ use crate::author::{AuthorRequest, AuthorResponse, Content, ErrorContent, Status
 use crate::generated::workflow_agent as wire;
 use crate::state::{
     AlternativeOption, Category, ClarificationQuestion, Complexity, ConversationConfig, Language, MessageType, Origin,
-    Purpose, Role, Stage, WorkflowContext, Words,
+    Purpose, Role, Stage, Words, WorkflowContext,
 };
 use prost::Message;
 

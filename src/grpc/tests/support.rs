@@ -5,8 +5,8 @@ use crate::client::RemoteAuthor;
 use crate::generated::workflow_agent::workflow_agent_client::WorkflowAgentClient;
 use crate::server::{Accepted, Admission, Admitted, Call, Purpose, Refusal, Server, ServerCertificate};
 use crate::state::{
-    AgentState, ClarificationContext, Conversation, ConversationConfig, MessageType, Origin, Purpose as Why, Role, Stage,
-    WorkflowContext,
+    AgentState, ClarificationContext, Conversation, ConversationConfig, MessageType, Origin, Purpose as Why, Role,
+    Stage, WorkflowContext,
 };
 use async_trait::async_trait;
 use base::clock::Clock;
@@ -54,8 +54,10 @@ impl Author for DrivenAuthor {
         let (responses, received) = mpsc::unbounded_channel();
         let (guard, dropped) = oneshot::channel::<()>();
         self.0.send(Begun { request, responses, dropped }).unwrap();
-        stream::unfold((received, guard), async |(mut received, guard)| Some((received.recv().await?, (received, guard))))
-            .boxed()
+        stream::unfold((received, guard), async |(mut received, guard)| {
+            Some((received.recv().await?, (received, guard)))
+        })
+        .boxed()
     }
 }
 
