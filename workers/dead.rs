@@ -38,7 +38,7 @@ Examples:
   turnwheel agents apply && turnwheel dead replay 7     after its agent was unknown
   turnwheel dead replay m-1 --json
   turnwheel dead replay --cause unknown_agent --agent sales
-  turnwheel dead replay --all                           every letter that exists when the command begins
+  turnwheel dead replay --all                           every letter of before the command
 
 The job becomes a new turn, behind everything that waits in its lane. It gets a new id, which is printed \
 (`m-1-replay-7`); actions that its first turn executed may run again. The dead letter is removed. Replaying it twice \

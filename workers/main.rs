@@ -8,6 +8,7 @@
 // A binary's modules have no outside users.
 #![allow(unreachable_pub)]
 
+mod agent_drafts;
 mod agents;
 mod audit;
 mod backup;
@@ -72,7 +73,7 @@ Examples:
   turnwheel workflows run smart_router 帮我写段代码   run a workflow and watch its progress
   turnwheel dead list                             list jobs that failed for good, with the reasons
   turnwheel doctor                                find problems, and print how to fix them
-  turnwheel backup                                save everything into a file, for `turnwheel restore`
+  turnwheel backup                                save everything into a file, for `restore`
   turnwheel --set worker.concurrency=64 worker    start one more worker of a cluster
   turnwheel chaos --minutes 1                     kill processes, and check that nothing is lost
 
@@ -131,7 +132,7 @@ enum Command {
     /// Run worker, scheduler and gateway in one process, on the NATS and MongoDB of a cluster
     #[command(after_help = examples::ALL)]
     All,
-    /// Apply, validate, list and show agents
+    /// Apply, validate, test, compare, list and show agents
     #[command(subcommand)]
     Agents(agents::Agents),
     /// Talk to an agent in the terminal, through a gateway

@@ -38,13 +38,14 @@
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
 //! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
-//! store. [`crate::testing`] has an engine for tests of agents.
+//! store, [`rehearsal`] tries drafts in an engine in memory. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
 mod backend;
 mod builder;
 mod error;
 mod presence;
+mod rehearsal;
 mod services;
 mod workflows;
 
@@ -58,6 +59,7 @@ pub use commands::runs::{NewRun, StartedRun};
 pub use engine::action::function::{IntoTool, NoParams, ToolCall};
 pub use engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use error::EngineError;
+pub use rehearsal::Rehearsal;
 
 use answer::Awaited;
 use base::clock::Clock;
@@ -70,6 +72,7 @@ use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
+use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
@@ -146,6 +149,8 @@ pub struct Engine {
     connectors: Arc<Connectors>,
     /// Ids of the workflows that this engine has registered.
     registered: Mutex<BTreeSet<String>>,
+    /// Answers all calls of a rehearsal.
+    stand_in: Option<Arc<StandIn>>,
     presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
@@ -185,11 +190,18 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, .. } = builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
-        let sandbox = Arc::new(Sandbox::new(&settings.python, python_runner, &env, roles.clone()));
-        let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &roles));
+        // A rehearsal opens no database and starts no script, whatever a node asks for.
+        let (sandbox, connectors) = match stand_in {
+            Some(_) => (Sandbox::off(), Connectors::default()),
+            None => (
+                Sandbox::new(&settings.python, python_runner, &env, roles.clone()),
+                Connectors::new(&settings.connectors, &env, &roles),
+            ),
+        };
+        let (sandbox, connectors) = (Arc::new(sandbox), Arc::new(connectors));
         Self {
             queue,
             store,
@@ -204,6 +216,7 @@ impl Engine {
             sandbox,
             connectors,
             registered,
+            stand_in,
             presence,
             patience,
             backend,

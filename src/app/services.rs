@@ -32,13 +32,18 @@ impl Engine {
             Arc::new(move |text: &str, host: &str| fill.fill(text, host)),
             Arc::new(move |text: &str| mask.mask(text)),
         );
+        let http = HttpCaller::new(secret_fill, &self.settings.http.allow_private)?;
+        let http = match &self.stand_in {
+            Some(stand_in) => http.answering(Arc::clone(stand_in)),
+            None => http,
+        };
         Ok(Services {
             queue: Arc::clone(&self.queue),
             store: Arc::clone(&self.store),
             models: self.asked_models(&secrets)?,
             prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)).into(),
             plan_texts: PlanTextCache::default(),
-            http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
+            http,
             tools: self.tools.clone(),
             flows: self.flows.clone(),
             knowledge: self.knowledge.clone(),

@@ -6,7 +6,7 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`scripts`] compiles the scripts of decisions. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
+//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them. [`scripts`] compiles the scripts of decisions. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
 //! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
@@ -17,6 +17,7 @@ pub mod journal;
 pub mod knowledge;
 pub mod model;
 pub mod prompt;
+pub mod rehearsal;
 pub mod run;
 pub mod scripts;
 pub mod template;

@@ -50,7 +50,7 @@ fn send(copy: FileCopy, sender: &Sender<io::Result<Bytes>>) {
     }
 }
 
-/// Sends what is written as parts of the response.
+/// Sends the written bytes as parts of the response.
 struct Parts(Sender<io::Result<Bytes>>);
 
 impl Write for Parts {

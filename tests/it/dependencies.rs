@@ -116,6 +116,6 @@ fn the_profile_for_packages_optimises_every_crate() {
     assert!(quick.contains_key("*"));
     for name in quick.keys() {
         let level = dist.get(name).map(|settings| settings["opt-level"].to_string());
-        assert!(matches!(level.as_deref(), Some("3" | "\"s\"")), "{name} in `dist`: {level:?}");
+        assert!(matches!(level.as_deref(), Some("3" | "\"s\"" | "\"z\"")), "{name} in `dist`: {level:?}");
     }
 }

@@ -165,7 +165,11 @@ async fn repeated_merged_turn_reads_all_that_it_covers_from_a_lagging_replica() 
         kind: "begin".into(),
         target: "sales".into(),
         input_hash: canonical::hash(&json!("m-1")),
-        ..(*kit::step("begin", json!({"agent_id": "sales", "hash": agent.hash, "through": 3}))).clone()
+        ..(*kit::step(
+            "begin",
+            json!({"agent_id": "sales", "hash": agent.hash, "through": 3, "stream": stream, "merged": ["m-2", "m-3"]}),
+        ))
+        .clone()
     };
     engine.store.record(kit::record(&grant, "m-1", vec![Arc::new(begin)], None)).await.unwrap();
     engine.start_worker();

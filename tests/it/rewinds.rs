@@ -9,6 +9,7 @@ use crate::scenarios::{answer, sales_with};
 use crate::support::backend::cluster_of;
 use crate::support::engine::{Backend, DEADLINE, Engine, quick};
 use crate::support::eventually;
+use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use crate::support::servers::{cluster, private};
 use async_nats::jetstream;
@@ -139,6 +140,49 @@ async fn a_turn_in_hand_whose_stream_is_made_again_ends_and_so_does_the_next_one
     assert_eq!(publish(&other, "s1", says("s1", "m-3", "3")).await, 1);
     engine.turn("s1", "m-3").await;
     assert_eq!(texts(&engine, "s1").await, ["1!", "2!", "3!"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_of_merged_messages_continues_in_the_new_stream_and_hides_no_later_message() {
+    let model = ScriptedModel::start(|asked| {
+        let reply = answer(&format!("{}!", asked.user));
+        Answer::json(&if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply })
+    });
+    let engine = Engine::watching(crate::support::backend::cluster().await, model.await).await;
+    engine.apply(sales_with(&json!({"double_text": "merge", "greeting": null}))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let worker = Process::start(dir.path(), &engine.settings, &["worker"]);
+    for n in 1..=4 {
+        engine.say("s0", &format!("m-{n}"), &n.to_string()).await;
+    }
+    let gate = Arc::new(Semaphore::new(0));
+    let held = Arc::clone(&gate);
+    engine.model.script(move |asked| {
+        let reply = answer(&format!("{}!", asked.user));
+        let reply = Answer::json(&if asked.schema == "plan_and_decision" { plan(json!(null), &reply) } else { reply });
+        if ["1", "2\n3"].contains(&asked.user.as_str()) { reply.gated(&held) } else { reply }
+    });
+    let is_asked = async |user: &str| {
+        eventually(DEADLINE, user, || async { engine.model.asked().iter().any(|asked| asked.user == user) }).await;
+    };
+    let waiting = engine.model.asked().len();
+    engine.publish("s1", "m-1", "1").await;
+    eventually(DEADLINE, "the first turn asks", || async { engine.model.asked().len() > waiting }).await;
+    engine.publish("s1", "m-2", "2").await;
+    engine.publish("s1", "m-3", "3").await;
+    gate.add_permits(1);
+    is_asked("2\n3").await;
+    worker.kill();
+    let other = make_again(&engine).await;
+    for n in 2..=4 {
+        publish(&other, "s1", says("s1", &format!("m-{n}"), &n.to_string())).await;
+    }
+    gate.add_permits(10);
+    engine.start_worker();
+    engine.turn("s1", "m-4").await;
+    engine.say("s1", "m-5", "5").await;
+    assert_eq!(texts(&engine, "s1").await, ["1!", "2\n3!", "4!", "5!"]);
+    assert!(engine.dead_letters().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -253,7 +253,7 @@ fn variables_that_are_no_settings_are_left_alone() {
 fn every_line_of_the_example_loads() {
     let example = include_str!("../../../turnwheel.example.toml");
     let database = ("DATABASE_URL", "postgres://u:p@h/d");
-    let web = ("WEB_CHAT_TOKEN", "w");
+    let web = ("WEB_CHAT_TOKEN", "0123456789abcdef");
     let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database, web];
     // Some settings are valid only together with another one.
     let pairs = [("user", "password_env"), ("cert", "key")];

@@ -278,7 +278,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a job that is left to workers of a newer version. `at` is now, in seconds since 1970.
+    /// Counts a job that a worker returned for workers of a newer version. `at` is now, in seconds since 1970.
     pub fn left_to_newer(&self, at: i64) {
         self.newer.inc();
         self.newer_at.set(at);

@@ -26,18 +26,6 @@ pub(super) struct Jobs {
     pub(super) open_seqs: HashSet<u64>,
     /// The same as (session, job id).
     pub(super) open_ids: HashSet<(String, String)>,
-    /// The jobs of each lane, in their order.
-    pub(super) lanes: HashMap<String, Vec<Place>>,
-}
-
-/// The place of a job in its former stream and in the new one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) job_id: String,
-    /// Its sequence in the former stream, if that is known.
-    pub(super) former: Option<u64>,
-    /// Its sequence in the new stream, which is empty before.
-    pub(super) new: u64,
 }
 
 /// A job with its identity.
@@ -80,7 +68,6 @@ pub(super) async fn read(archive: &Archive, database: &Database, jobs: &Name, cr
     let asked = found.iter().filter(full).map(|job| format!("{}/{}", job.session_id, job.job_id)).collect();
     let epochs = epochs(database, asked).await?;
     let (mut messages, mut open_seqs, mut open_ids) = (Vec::new(), HashSet::new(), HashSet::new());
-    let mut lanes: HashMap<String, Vec<Place>> = HashMap::new();
     for job in found {
         let (known, seq) = (sessions.get(&job.session_id), job.message.seq());
         let is_recent = known.is_some_and(|known| known.recent_jobs.contains(&job.job_id));
@@ -94,15 +81,13 @@ pub(super) async fn read(archive: &Archive, database: &Database, jobs: &Name, cr
             // The session would not know it again.
             continue;
         }
-        let place = Place { job_id: job.job_id.clone(), former: seq, new: messages.len() as u64 + 1 };
-        lanes.entry(job.session_id.clone()).or_default().push(place);
         if !is_done {
             open_seqs.extend(seq);
             open_ids.insert((job.session_id, job.job_id));
         }
         messages.push(job.message);
     }
-    Ok(Jobs { messages, open_seqs, open_ids, lanes })
+    Ok(Jobs { messages, open_seqs, open_ids })
 }
 
 /// All jobs of the backup, each once, in the order of their publication: the jobs that waited first, then the jobs that

@@ -10,15 +10,14 @@
 //!    not published. 6. All other collections, and the events and dead
 //!    letters: they have at least what belongs to the sessions.
 //!
-//! [`restore`] drops records that are newer than the sessions: turns that their sessions do not know, with their events,
+//! [`mod@restore`] drops records that are newer than the sessions: turns that their sessions do not know, with their events,
 //! and the dead letters of jobs that are processed again.
 //!
-//! [`save`] writes a backup. [`jobs`] finds the jobs that are processed again. [`stream`] has the messages of streams.
+//! [`mod@save`] writes a backup. [`jobs`] finds the jobs that are processed again. [`stream`] has the messages of streams.
 
 mod capture;
 mod documents;
 mod jobs;
-mod pins;
 mod replay;
 pub mod restore;
 pub mod save;

@@ -2,7 +2,7 @@
 
 use super::documents::load_collections;
 use super::save::collections;
-use super::{Streams, Tell, jobs, pins};
+use super::{Streams, Tell, jobs};
 use crate::mongo::MongoStore;
 use crate::mongo::connect::client;
 use crate::nats::NatsQueue;
@@ -51,7 +51,6 @@ pub async fn restore(
     load_collections(&database, archive, tell).await?;
     let jobs = jobs::read(archive, &database, &streams.jobs, positions.jobs_created_at).await?;
     jobs::remove_newer(&database, manifest.started_at, &jobs).await?;
-    pins::renumber(&database, &jobs).await?;
     let events = streams.replay_events(archive, &database, positions.out_last_seq).await?;
     let letters = streams.replay_letters(archive, &jobs, positions.dead_last_seq).await?;
     // Creates the indexes, before there is work that needs them.

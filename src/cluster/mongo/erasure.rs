@@ -1,5 +1,6 @@
 //! Deletion of sessions, runs, agents and workflows.
 
+use super::authoring::STATES;
 use super::days::DAYS;
 use super::document::{date, int};
 use super::expiry::closed;
@@ -31,6 +32,7 @@ impl Erasure for MongoStore {
     async fn erase_records(&self, session_id: &str) -> Result<ErasedRecords> {
         let plans = self.db.erase_plans(session_id).await?;
         self.workflows.forget_all();
+        self.db.delete(STATES, doc! {"session_id": session_id}).await?;
         Ok(ErasedRecords {
             turns: self.db.delete("turns", below(session_id)).await?,
             steps: self.db.delete("steps", below(session_id)).await?,
@@ -65,6 +67,7 @@ impl Erasure for MongoStore {
         erased.plans = self.db.delete("plan_cache", doc! {"workflow_id": agent_id}).await?;
         erased.sources = self.db.delete("knowledge", doc! {"agent_id": agent_id}).await?;
         self.db.delete(DAYS, below(agent_id)).await?;
+        self.db.forget_artefact(agent_id).await?;
         self.agents.forget(agent_id).await;
         self.plans.invalidate_all();
         Ok(erased)
@@ -72,6 +75,7 @@ impl Erasure for MongoStore {
 
     async fn erase_workflow(&self, workflow_id: &str) -> Result<ErasedDefinition> {
         let erased = self.db.erase_definition::<WorkflowRecord>(workflow_id).await?;
+        self.db.forget_artefact(workflow_id).await?;
         self.workflows.forget(workflow_id).await;
         Ok(erased)
     }
@@ -219,7 +223,7 @@ impl Db {
     }
 }
 
-fn is_duplicate(error: &mongodb::error::Error) -> bool {
+pub(super) fn is_duplicate(error: &mongodb::error::Error) -> bool {
     use mongodb::error::{ErrorKind, WriteFailure};
     matches!(error.kind.as_ref(), ErrorKind::Write(WriteFailure::WriteError(problem)) if problem.code == 11_000)
 }

@@ -11,7 +11,7 @@
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
-//! - `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
+//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
@@ -19,6 +19,7 @@
 
 mod acquire;
 mod audit;
+mod authoring;
 mod clock;
 mod command;
 mod commits;
@@ -44,6 +45,7 @@ mod timers;
 mod update_ops;
 mod versioned_collection;
 
+pub use authoring::validator;
 pub use command::{Bulk, Commands, Durability};
 pub use document::put;
 pub use versioned_collection::CURRENT_TTL;

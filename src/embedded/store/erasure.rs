@@ -175,6 +175,7 @@ fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Erase
     erased.steps += steps.len() as u64;
     erased.runs = erase_runs(tables, id)?;
     erased.plans = super::session_plans::erase_of(tables, id)?;
+    tables.authoring.remove(id)?;
     Ok(erased)
 }
 
@@ -228,6 +229,7 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
     erase_pairs(&mut tables.passages, id)?;
     tables.version_marks.retain(|(_, agent, _), _| agent != id)?;
     tables.agent_days.retain(|(_, agent), _| agent != id)?;
+    super::authoring::forget_artefact(tables, id)?;
     note_deletion(tables);
     Ok(erased)
 }
@@ -235,6 +237,7 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
 fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
     let existed = tables.workflows.remove(id)?.is_some();
     super::session_plans::erase_state(tables, id)?;
+    super::authoring::forget_artefact(tables, id)?;
     let versions = erase_pairs(&mut tables.workflow_versions, id)?;
     tables.version_marks.retain(|(_, workflow, _), _| workflow != id)?;
     note_deletion(tables);

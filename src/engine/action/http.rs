@@ -2,6 +2,7 @@
 
 use super::ActionResult;
 use super::call_values::{CallValues, SessionFacts};
+use super::stand_in::StandIn;
 use crate::template::{Filler, Missing, escape_for, fill_url, text};
 use base::config::SecretError;
 use base::config::mask::MASK;
@@ -89,6 +90,8 @@ pub struct HttpCaller {
     secrets: SecretFill,
     /// The session for which the calls are made.
     session: Arc<SessionFacts>,
+    /// Answers the calls of a rehearsal. With it no request is sent.
+    stand_in: Option<Arc<StandIn>>,
 }
 
 pub(super) struct PreparedRequest {
@@ -121,13 +124,24 @@ impl HttpCaller {
                 .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))
         };
         let (following, direct) = (client(redirects(Arc::clone(&guard)))?, client(redirect::Policy::none())?);
-        Ok(Self { client: following, direct, guard, secrets, session: Arc::default() })
+        Ok(Self { client: following, direct, guard, secrets, session: Arc::default(), stand_in: None })
     }
 
     /// A caller for calls of this session: `{session.…}` in templates stands for its facts.
     #[must_use]
     pub fn for_session(&self, session: SessionFacts) -> Self {
         Self { session: Arc::new(session), ..self.clone() }
+    }
+
+    /// A caller for a rehearsal: `stand_in` answers all calls, and no request is sent.
+    #[must_use]
+    pub fn answering(&self, stand_in: Arc<StandIn>) -> Self {
+        Self { stand_in: Some(stand_in), ..self.clone() }
+    }
+
+    /// The answers of a rehearsal; `None` outside of one.
+    pub(crate) fn stand_in(&self) -> Option<&StandIn> {
+        self.stand_in.as_deref()
     }
 
     /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
@@ -165,6 +179,9 @@ impl HttpCaller {
         body: Option<&Value>,
         idempotency_key: &str,
     ) -> ActionResult {
+        if let Some(stand_in) = self.stand_in() {
+            return ActionResult::failed(stand_in.refuse_address(&call.url).to_string());
+        }
         let mut prepared = match self.prepare(call, params, body) {
             Ok(prepared) => prepared,
             Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),

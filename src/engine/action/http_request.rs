@@ -66,6 +66,9 @@ impl HttpCaller {
         request: HttpRequest,
         idempotency_key: &str,
     ) -> Result<HttpResponse, RequestFailure> {
+        if let Some(stand_in) = self.stand_in() {
+            return Err(RequestFailure::refused(stand_in.refuse_address(&request.url).to_string()));
+        }
         let prepared =
             self.complete(request, idempotency_key).map_err(|problem| RequestFailure::refused(self.mask(&problem)))?;
         // Boxed because the future of a request is large.

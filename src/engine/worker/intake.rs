@@ -57,7 +57,7 @@ impl<E: Into<Stop>> From<E> for IntakeError {
     }
 }
 
-/// Reads a message as a job. Logs its unknown fields at DEBUG. A job of a newer version is left to others.
+/// Reads a message as a job. Logs its unknown fields at DEBUG. A job of a newer version is for other workers.
 pub(super) fn decode(message: &Message) -> Result<Job, IntakeError> {
     let job = message.job().map_err(|error| match error {
         JobError::Newer(_) => IntakeError::Stop(Stop::Newer(error.into())),

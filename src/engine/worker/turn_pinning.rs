@@ -49,11 +49,30 @@ impl LastMessage {
 }
 
 /// Output of the `begin` step.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct TurnPinRecord {
     agent_id: String,
     hash: String,
     through: u64,
+    /// Creation time of the stream of `through`. Missing in records of earlier versions, which had no ids either.
+    #[serde(default)]
+    stream: Option<Timestamp>,
+    /// The ids of the merged jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    merged: Vec<String>,
+}
+
+/// Where a turn's messages end.
+#[derive(Clone, Copy)]
+enum End<'a> {
+    /// A new turn takes what waits, within its limits.
+    Limits,
+    /// A repeated turn takes the messages with these ids. In a stream that was created again, or has gone back, they have
+    /// other sequences than before. With `known` set, the queue asks the stream's leader before it reports a message up to
+    /// this sequence as missing.
+    Merged { ids: &'a [String], known: u64 },
+    /// A turn that an earlier version began takes the messages up to this sequence.
+    Through(u64),
 }
 
 /// Fixes the agent version and the messages of the turn of `job`. For the job that woke the worker, the acquisition has
@@ -80,20 +99,31 @@ pub(super) async fn pin_turn(
     if pin.is_some() && !merges {
         return Ok(PinnedTurn { agent, jobs: [job].into(), through: LastMessage::from_message(message) });
     }
-    let mut merged = if merges {
-        messages_to_merge(shared, session, message, &job, MAX_MERGED_MESSAGES, None).await?
-    } else {
-        Vec::new()
-    };
+    let mut merged =
+        if merges { messages_to_merge(shared, session, message, &job, End::Limits).await? } else { Vec::new() };
     let through = merged.last().map_or(message.seq, |merged| merged.seq);
-    let asked = TurnPinRecord { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), through };
-    let record = record_pin(shared, session, &turn.id, &job, asked).await?;
+    let asked = TurnPinRecord {
+        agent_id: agent.config.id.clone(),
+        hash: agent.hash.clone(),
+        through,
+        stream: Some(message.stream),
+        merged: merged.iter().map(|merged| merged.job.job_id.clone()).collect(),
+    };
+    let record = record_pin(shared, session, &turn.id, &job, asked.clone()).await?;
     let agent = recorded_version(shared, agent, &record).await?;
-    if record.through != through {
-        merged = messages_to_merge(shared, session, message, &job, usize::MAX, Some(record.through)).await?;
+    if record != asked {
+        let end = match record.stream {
+            Some(stream) => {
+                let known = if stream == message.stream { record.through } else { 0 };
+                End::Merged { ids: &record.merged, known }
+            }
+            None => End::Through(record.through),
+        };
+        merged = messages_to_merge(shared, session, message, &job, end).await?;
     }
     let at = merged.iter().fold(message.at, |at, merged| at.max(merged.at));
-    let through = LastMessage { seq: record.through, at, ..LastMessage::from_message(message) };
+    let seq = merged.last().map_or(message.seq, |merged| merged.seq);
+    let through = LastMessage { seq, at, ..LastMessage::from_message(message) };
     let mut jobs = vec![job];
     for Merged { job, .. } in merged {
         if !jobs.iter().any(|known| known.job_id == job.job_id) {
@@ -125,40 +155,48 @@ struct Merged {
     job: Job,
 }
 
-/// The user messages that wait behind `message`. Stops at a job of another type, at another agent, or after `through`.
+/// The user messages that wait behind `message`. Stops at a job of another type, at another agent, or at the end.
 async fn messages_to_merge(
     shared: &WorkerState,
     session: &Session,
     message: &Message,
     first: &Job,
-    limit: usize,
-    through: Option<u64>,
+    end: End<'_>,
 ) -> Result<Vec<Merged>, Stop> {
-    let mut after = message.seq;
-    let mut found = Vec::new();
+    let (mut after, mut bytes) = (message.seq, message.payload.len());
+    let mut found: Vec<Merged> = Vec::new();
     let same_agent = |job: &Job| {
         let of = |job: &Job| job.user_message().and_then(|message| message.agent_id.clone());
         job.user_message().is_some() && of(job).is_none_or(|agent_id| Some(agent_id) == of(first))
     };
-    let mut bytes = message.payload.len();
-    while found.len() < limit
-        && (through.is_some() || bytes < MAX_MERGED_BYTES)
-        && through.is_none_or(|through| after < through)
-    {
-        // A repeated turn must find every message up to `through`. With `known` set, the queue asks the stream's leader
-        // before it reports a message as missing.
-        let known = through.unwrap_or(0);
+    let known = match end {
+        End::Limits => 0,
+        End::Merged { known, .. } | End::Through(known) => known,
+    };
+    loop {
+        let has_all = match end {
+            End::Limits => found.len() >= MAX_MERGED_MESSAGES || bytes >= MAX_MERGED_BYTES,
+            End::Through(through) => after >= through,
+            End::Merged { ids, .. } => found.len() >= ids.len(),
+        };
+        if has_all {
+            break;
+        }
         let Some(next) = shared.queue().next_in_lane(&session.session_id, after, known).await? else { break };
-        if through.is_some_and(|through| next.seq > through) {
+        if matches!(end, End::Through(through) if next.seq > through) {
             break;
         }
         bytes += next.payload.len();
+        let belongs = |job: &Job| match end {
+            End::Merged { ids, .. } => ids.contains(&job.job_id),
+            End::Limits | End::Through(_) => true,
+        };
         match intake::decode(&next) {
-            Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) => {
+            Ok(job) if same_agent(&job) && !session.has_handled(&job.job_id) && belongs(&job) => {
                 found.push(Merged { seq: next.seq, at: next.at, job })
             }
             // The turn that is repeated covers this message, so only a worker that can read it may repeat the turn.
-            Err(IntakeError::Stop(stop)) if through.is_some() => return Err(stop),
+            Err(IntakeError::Stop(stop)) if !matches!(end, End::Limits) => return Err(stop),
             _ => break,
         }
         after = next.seq;

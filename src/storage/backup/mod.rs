@@ -2,7 +2,7 @@
 //!
 //! Its last entry is the [`Manifest`], with the size and the checksum of every other entry. So a file that was cut off
 //! is recognised, and so is one with a damaged entry. [`writer`] writes the file, [`reader`] checks and reads it.
-//! [`FileCopy`] is what the embedded backend has to back up.
+//! [`FileCopy`] is the copy of the embedded file that a backup contains.
 
 mod file_copy;
 pub mod reader;
@@ -46,7 +46,7 @@ impl Source {
     }
 }
 
-/// What a backup is, and what it has.
+/// The description of a backup and of its parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of the archive's form.
@@ -137,7 +137,7 @@ pub enum BackupError {
     Damaged {
         /// The archive.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// It cannot be done as things are.
@@ -148,10 +148,10 @@ pub enum BackupError {
         /// The remedy.
         hint: String,
     },
-    /// A backend did not do what was asked.
+    /// A request to a backend failed.
     #[error("{what}: {source}")]
     Backend {
-        /// What was asked.
+        /// The request.
         what: String,
         /// The error of the backend.
         source: SharedError,
@@ -172,7 +172,7 @@ impl BackupError {
         Self::Refused { problem: problem.into(), hint: hint.into() }
     }
 
-    /// Creates [`Self::Backend`]; `what` is what was asked.
+    /// Creates [`Self::Backend`]; `what` names the request.
     pub fn backend(what: impl Into<String>, source: impl Into<SharedError>) -> Self {
         Self::Backend { what: what.into(), source: source.into() }
     }

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use types::access::Role::{self, Admin, Agent, Channel, Operator, Viewer};
 
 /// Commands that ask no gateway, or serve one themselves.
-const LOCAL: [&str; 17] = [
+const LOCAL: [&str; 18] = [
     "dev",
     "init",
     "worker",
@@ -21,6 +21,7 @@ const LOCAL: [&str; 17] = [
     "all",
     "agents validate",
     "agents schema",
+    "agents test",
     "workflows validate",
     "workflows schema",
     "decisions validate",
@@ -41,10 +42,11 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 36] = [
+const RULES: [(&str, &str, &[Role]); 37] = [
     ("agents apply", "agent.json", ADMINS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
+    ("agents diff", "agent.json", READERS),
     ("agents delete", "sales", ADMINS),
     ("chat", "--agent sales --session s1", FRONT_ENDS),
     ("send", "--session s1 --agent sales hi", FRONT_ENDS),

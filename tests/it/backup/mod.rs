@@ -1,5 +1,5 @@
 //! Backups of systems that are at work, and their restoration elsewhere. By all invariants of `chaos` the restored
-//! system is as consistent as the first one, and it goes on: what waited is answered, timers fire, new messages are
+//! system is as consistent as the first one, and it continues: waiting messages are answered, timers fire, new messages are
 //! answered.
 
 mod commands;

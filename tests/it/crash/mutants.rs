@@ -17,6 +17,7 @@ use std::time::Duration;
 use storage::queue::{self, *};
 use storage::store::{self, *};
 use types::audit::{AuditEntry, AuditQuery};
+use types::authoring::Loaded;
 use types::event::OutEvent;
 use types::page::{Bounds, Page};
 use types::plan::Plan;
@@ -170,6 +171,25 @@ impl Queue for WatchedQueue {
 
     async fn ping(&self) -> queue::Result<()> {
         self.inner.ping().await
+    }
+}
+
+#[async_trait]
+impl Authoring for MutantStore {
+    async fn create_authoring(&self, new: NewAuthoring) -> store::Result<bool> {
+        self.inner.create_authoring(new).await
+    }
+
+    async fn authoring(&self, session_id: &str) -> store::Result<Option<Loaded>> {
+        self.inner.authoring(session_id).await
+    }
+
+    async fn save_authoring(&self, save: SaveAuthoring) -> store::Result<Saved> {
+        self.inner.save_authoring(save).await
+    }
+
+    async fn authorings(&self, query: AuthoringQuery) -> store::Result<Vec<AuthoringSummary>> {
+        self.inner.authorings(query).await
     }
 }
 

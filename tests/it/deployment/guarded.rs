@@ -96,7 +96,7 @@ impl Guarded {
     /// Starts a role with the user of the same name.
     pub(super) fn process(&self, settings: &Settings, role: &str) -> Process {
         let dir = self.dir.path().join(role);
-        std::fs::create_dir(&dir).unwrap();
+        std::fs::create_dir_all(&dir).unwrap();
         let (ca, inbox) = (self.ca().display().to_string(), format!("_INBOX_{role}"));
         let env = [
             ("TURNWHEEL_NATS__CA", ca.as_str()),

@@ -43,7 +43,7 @@ async fn every_user_of_nats_is_refused_what_its_role_does_not_need() {
     for (user, known, purges, subjects) in [
         ("channel-web", &all[1..2], &all[..0], &[event, letter, hint][..]),
         ("gateway", &all[..], &all[..2], &[event, letter]),
-        ("scheduler", &all[..], &all[..0], &[event, letter, hint]),
+        ("scheduler", &all[..], &all[..2], &[event, letter]),
         ("worker", &all[..], &all[..0], &["elsewhere"]),
     ] {
         let context = guarded.context(user, HASTY).await;
@@ -115,7 +115,7 @@ async fn every_user_of_mongodb_is_refused_what_its_role_does_not_need() {
     for collection in ["turns", "steps", "plan_cache", "agent_days", "leaders"] {
         refused(&guarded, "gateway", own, insert(collection)).await;
     }
-    for collection in ["turns", "steps", "agents", "knowledge", "audit", "workflow_runs"] {
+    for collection in ["turns", "steps", "knowledge", "audit"] {
         refused(&guarded, "scheduler", own, doc! {"find": collection}).await;
     }
     let written = guarded.database("worker").await.collection("sessions").insert_one(doc! {"_id": "s1"}).await;

@@ -13,6 +13,8 @@ use base::config::{Settings, Streams};
 use futures::StreamExt;
 use reqwest::Client;
 use serde_json::{Value, json};
+use std::time::Duration;
+use types::duration::Text;
 
 pub(super) fn consuming(filter: &str) -> pull::Config {
     pull::Config {
@@ -41,6 +43,7 @@ pub(super) struct Roles {
     pub(super) guarded: Guarded,
     http: Http,
     running: Vec<Process>,
+    of_scheduler: Settings,
     _model: ScriptedModel,
 }
 
@@ -56,6 +59,7 @@ impl Roles {
         let settings = |user: &str| {
             let mut settings = with_model(quick(guarded.settings(user)), &model);
             settings.streams = Streams { jobs_max_mib: 0, out_max_mib: 0, dead_max_mib: 0 };
+            settings.retention.closed_sessions = Text(Duration::from_secs(1));
             settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
             settings
         };
@@ -63,8 +67,15 @@ impl Roles {
         let mut running = vec![guarded.process(&of_gateway, "gateway")];
         is_ready(&of_gateway).await;
         running.push(guarded.process(&settings("worker"), "worker"));
-        running.push(guarded.process(&settings("scheduler"), "scheduler"));
-        Self { http: Http::new(&of_gateway), guarded, running, _model: model }
+        let of_scheduler = settings("scheduler");
+        running.push(guarded.process(&of_scheduler, "scheduler"));
+        Self { http: Http::new(&of_gateway), guarded, running, of_scheduler, _model: model }
+    }
+
+    /// Replaces the scheduler. A scheduler looks for what has expired as soon as it leads, and then once a minute.
+    fn restart_scheduler(&mut self) {
+        self.running.pop().unwrap().kill();
+        self.running.push(self.guarded.process(&self.of_scheduler, "scheduler"));
     }
 
     fn assert_no_violation(&self, part: &str) {
@@ -150,6 +161,23 @@ async fn every_role_works_with_the_rights_of_its_user() {
     http.delete("/api/v1/agents/later?force=true").await;
     http.delete("/api/v1/workflows/waits?force=true").await;
     roles.assert_no_violation("deletion");
+
+    let message = json!({"session_id": "s4", "agent_id": "sales", "job_id": "m-1", "channel": "web", "text": "你好"});
+    http.post("/api/v1/messages", &message, 202).await;
+    reply(&mut replies, "s4", "response").await;
+    http.post("/api/v1/sessions/s4/close", &json!({}), 202).await;
+    eventually(DEADLINE, "the session is closed", || async {
+        !http.get("/api/v1/sessions/s4").await["closed_at"].is_null()
+    })
+    .await;
+    roles.restart_scheduler();
+    let http = &roles.http;
+    eventually(DEADLINE, "the scheduler deletes the closed session", || async {
+        http.client.get(http.at("/api/v1/sessions/s4")).send().await.unwrap().status() == 404
+    })
+    .await;
+    assert_eq!(messages_of(&roles.guarded, "s4").await, 0);
+    roles.assert_no_violation("expiry");
     roles.stop().await;
     roles.assert_no_violation("leaving");
 }

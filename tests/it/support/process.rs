@@ -96,6 +96,7 @@ pub fn toml(settings: &Settings) -> String {
          [lane]\nmax_depth = {}\n\
          [streams]\njobs_max_mib = {}\nout_max_mib = {}\ndead_max_mib = {}\n\
          [worker]\nack_wait = \"2s\"\nmax_attempts = {}\n\
+         [retention]\nclosed_sessions = \"{}ms\"\n\
          [gateway]\nlisten = \"{}\"\n\
          [http]\nallow_private = [\"*\"]\n\
          {model}",
@@ -109,6 +110,7 @@ pub fn toml(settings: &Settings) -> String {
         settings.streams.out_max_mib,
         settings.streams.dead_max_mib,
         settings.worker.max_attempts,
+        settings.retention.closed_sessions.0.as_millis(),
         settings.gateway.listen,
     )
 }
