@@ -1,13 +1,10 @@
 //! The authoring agent as its callers see it: one message of the user in, a stream of responses out.
 
-use crate::state::{
-    AgentState, AlternativeOption, ClarificationQuestion, ConversationConfig, InvalidField, MessageType, Role, Stage,
-    WorkflowContext,
-};
+use crate::invalid::Invalid;
 use futures::stream::BoxStream;
-use std::collections::BTreeMap;
 use thiserror::Error;
 use tonic::{Code, Status};
+use types::authoring::{AgentState, Body, ConversationConfig, ErrorCode, WorkflowContext};
 use types::timestamp::Timestamp;
 
 /// Takes conversations on. Stateless: the request has the whole conversation.
@@ -26,7 +23,7 @@ pub struct AuthorRequest {
     pub session_id: String,
     /// Id of the user.
     pub user_id: String,
-    /// The message. Empty to continue a state for which [`AgentState::continues_by_itself`] is true.
+    /// The message. Empty to continue a state for which [`AgentState::goes_on`] is true.
     pub user_message: String,
     /// The conversation so far; `None` for a new one.
     pub current_state: Option<AgentState>,
@@ -37,10 +34,12 @@ pub struct AuthorRequest {
 }
 
 /// One response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AuthorResponse {
-    /// The response itself.
-    pub content: Content,
+    /// The event.
+    pub body: Body,
+    /// Its place in the turn, from 0. Over gRPC only a piece of a text keeps it.
+    pub seq: u64,
     /// The conversation after this response; `None` if it has not changed.
     pub updated_state: Option<AgentState>,
     /// When the author made it.
@@ -49,66 +48,12 @@ pub struct AuthorResponse {
     pub is_final: bool,
 }
 
-/// The content of a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// A text, a piece of one, or a report in `metadata`.
-    Message(MessageContent),
-    /// A change of the stage.
-    Status(StatusContent),
-    /// A problem of the conversation.
-    Error(ErrorContent),
-}
-
-/// A text for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageContent {
-    /// The text.
-    pub text: String,
-    /// The speaker.
-    pub role: Role,
-    /// The kind of the message.
-    pub message_type: MessageType,
-    /// `stream_id` and `seq` of a piece of a text; `event`, `workflow_id` and `data` (JSON) of a report.
-    pub metadata: BTreeMap<String, String>,
-    /// The questions of a message of the kind `question`.
-    pub questions: Vec<ClarificationQuestion>,
-    /// The alternatives of a message of the kind `options`.
-    pub alternatives: Vec<AlternativeOption>,
-}
-
-/// A change of the stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusContent {
-    /// The stage that begins.
-    pub new_stage: Stage,
-    /// The stage before it.
-    pub previous_stage: Stage,
-    /// A description for the user.
-    pub stage_description: String,
-    /// Actions that are open for the user.
-    pub pending_actions: Vec<String>,
-}
-
-/// A problem of the conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorContent {
-    /// The code, in `snake_case`.
-    pub error_code: String,
-    /// The problem.
-    pub message: String,
-    /// Further details.
-    pub details: String,
-    /// True if the same conversation can continue.
-    pub is_recoverable: bool,
-}
-
 /// Why a stream ended without its last response.
 #[derive(Clone, Debug, Error)]
 pub enum AuthorError {
     /// The request must not be repeated as it is.
     #[error(transparent)]
-    Invalid(#[from] InvalidField),
+    Invalid(#[from] Invalid),
     /// The author cannot work now; a repeat may succeed.
     #[error("the authoring agent is unavailable: {0}")]
     Unavailable(String),
@@ -129,7 +74,7 @@ pub enum AuthorError {
         /// The address of the server.
         endpoint: String,
         /// The offending field.
-        source: InvalidField,
+        source: Invalid,
     },
 }
 
@@ -140,6 +85,15 @@ impl AuthorError {
             Self::Unavailable(_) => true,
             Self::Remote { source, .. } => is_transient(source),
             Self::Invalid(_) | Self::Internal(_) | Self::Broken { .. } => false,
+        }
+    }
+
+    /// The code of the error event that a turn ends with after this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Remote { .. } | Self::Broken { .. } => ErrorCode::AgentUnavailable,
+            Self::Unavailable(_) => ErrorCode::Unavailable,
+            Self::Invalid(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }
 

@@ -17,6 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tracing::warn;
+use types::authoring::AgentState;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -25,6 +26,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// The pauses before the reconnections of one exchange.
 const PAUSES: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(3)];
+
+/// The beginning of a certificate in PEM.
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// Why `authoring.endpoint` cannot be used.
 #[derive(Debug, Error)]
@@ -48,6 +52,9 @@ pub enum EndpointError {
     /// The certificates of the authority are unusable.
     #[error("authoring.ca: it has no usable certificates")]
     Authority(#[source] tonic::transport::Error),
+    /// There is no certificate.
+    #[error("authoring.ca: it has no certificates in PEM")]
+    NoAuthority,
     /// The token cannot be sent.
     #[error("authoring.token: it has characters that no header may have; write another token")]
     Token(#[source] http::header::InvalidHeaderValue),
@@ -95,6 +102,10 @@ impl RemoteAuthor {
         if to.uri().scheme_str() == Some("https") {
             let tls = ClientTlsConfig::new();
             let tls = match authority {
+                // Without any certificate, every connection would fail.
+                Some(authority) if !authority.windows(BEGIN.len()).any(|line| line == BEGIN) => {
+                    return Err(EndpointError::NoAuthority);
+                }
                 Some(authority) => tls.ca_certificate(Certificate::from_pem(authority)),
                 None => tls.with_native_roots(),
             };
@@ -199,6 +210,6 @@ impl Exchange {
     /// True if the request can be sent again: with its message, or with a state that goes on without one.
     fn can_continue(&self) -> bool {
         let state = self.request.current_state.as_ref();
-        !self.request.user_message.is_empty() || state.is_some_and(|state| state.continues_by_itself())
+        !self.request.user_message.is_empty() || state.is_some_and(AgentState::goes_on)
     }
 }

@@ -1,14 +1,15 @@
 //! Requests, with the rules that the server checks before it calls the author.
 
-use super::{count, number, wire, word_or};
+use super::{number, wire};
 use crate::author::AuthorRequest;
-use crate::state::{AgentState, ConversationConfig, InvalidField, Language, Origin, Words, WorkflowContext};
+use crate::invalid::Invalid;
+use types::authoring::{AgentState, ConfigError, ConfigRequest, ConversationConfig, Origin, WorkflowContext};
 use types::ids;
 
 impl TryFrom<wire::ConversationRequest> for AuthorRequest {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(request: wire::ConversationRequest) -> Result<Self, InvalidField> {
+    fn try_from(request: wire::ConversationRequest) -> Result<Self, Invalid> {
         check_id("session_id", &request.session_id)?;
         check_id("user_id", &request.user_id)?;
         let current_state = request.current_state.map(AgentState::try_from).transpose()?;
@@ -31,21 +32,21 @@ impl TryFrom<wire::ConversationRequest> for AuthorRequest {
     }
 }
 
-fn check_id(field: &'static str, id: &str) -> Result<(), InvalidField> {
-    ids::check(field, id).map_err(|error| InvalidField::new(field, id, error.to_string()))
+fn check_id(field: &'static str, id: &str) -> Result<(), Invalid> {
+    ids::check(field, id).map_err(|error| Invalid::field(field, id, error.to_string()))
 }
 
-fn same(field: &str, found: &str, other: &str, expected: &str) -> Result<(), InvalidField> {
+fn same(field: &str, found: &str, other: &str, expected: &str) -> Result<(), Invalid> {
     if found == expected {
         return Ok(());
     }
-    Err(InvalidField::new(field, found, format!("it has to be the `{other}` of the request, `{expected}`")))
+    Err(Invalid::field(field, found, format!("it has to be the `{other}` of the request, `{expected}`")))
 }
 
-fn check_source(context: &WorkflowContext) -> Result<(), InvalidField> {
+fn check_source(context: &WorkflowContext) -> Result<(), Invalid> {
     if context.origin != Origin::Create && context.source_workflow_id.is_empty() {
         let remedy = format!("the origin `{}` needs the id of the document", context.origin.as_str());
-        return Err(InvalidField::new("workflow_context.source_workflow_id", "", remedy));
+        return Err(Invalid::field("workflow_context.source_workflow_id", "", remedy));
     }
     Ok(())
 }
@@ -64,21 +65,18 @@ impl From<AuthorRequest> for wire::ConversationRequest {
 }
 
 impl TryFrom<wire::ConversationConfig> for ConversationConfig {
-    type Error = InvalidField;
+    type Error = ConfigError;
 
-    fn try_from(config: wire::ConversationConfig) -> Result<Self, InvalidField> {
-        let absent = Self::default();
-        let or = |given: u32, absent: u32| if given == 0 { absent } else { given };
-        let config = Self {
-            enable_streaming: config.enable_streaming.unwrap_or(absent.enable_streaming),
-            max_turns: or(count("config.max_turns", config.max_turns)?, absent.max_turns),
-            timeout_seconds: or(count("config.timeout_seconds", config.timeout_seconds)?, absent.timeout_seconds),
-            language: word_or("config.language", &config.language, Language::Zh)?,
-            enable_rag: config.enable_rag,
-            preferences: config.preferences,
+    fn try_from(config: wire::ConversationConfig) -> Result<Self, ConfigError> {
+        let sent = ConfigRequest {
+            enable_streaming: config.enable_streaming,
+            max_turns: Some(config.max_turns.into()),
+            timeout_seconds: Some(config.timeout_seconds.into()),
+            language: Some(config.language),
+            enable_rag: Some(config.enable_rag),
+            preferences: Some(config.preferences),
         };
-        config.check()?;
-        Ok(config)
+        sent.apply(&Self::default())
     }
 }
 

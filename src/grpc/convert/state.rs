@@ -1,16 +1,17 @@
 //! The conversation.
 
 use super::{count, number, stage, wire, wire_stage, word, word_or};
-use crate::state::{
-    AgentState, AlternativeOption, ClarificationContext, ClarificationQuestion, Conversation, InvalidField, Origin,
-    Purpose, Words, WorkflowContext,
+use crate::invalid::Invalid;
+use types::authoring::{
+    AgentState, AlternativeOption, Category, ClarificationContext, ClarificationQuestion, Complexity, Conversation,
+    Origin, Purpose, WorkflowContext,
 };
 use types::timestamp::Timestamp;
 
 impl TryFrom<wire::AgentState> for AgentState {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(state: wire::AgentState) -> Result<Self, InvalidField> {
+    fn try_from(state: wire::AgentState) -> Result<Self, Invalid> {
         Ok(Self {
             session_id: state.session_id,
             user_id: state.user_id,
@@ -50,13 +51,13 @@ impl From<AgentState> for wire::AgentState {
 }
 
 impl TryFrom<wire::Conversation> for Conversation {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(entry: wire::Conversation) -> Result<Self, InvalidField> {
+    fn try_from(entry: wire::Conversation) -> Result<Self, Invalid> {
         Ok(Self {
             role: word("conversations.role", &entry.role)?,
             text: entry.text,
-            timestamp: Timestamp::from_millis(entry.timestamp),
+            timestamp: entry.timestamp,
             metadata: entry.metadata,
         })
     }
@@ -67,20 +68,20 @@ impl From<Conversation> for wire::Conversation {
         Self {
             role: entry.role.as_str().to_owned(),
             text: entry.text,
-            timestamp: entry.timestamp.as_millis(),
+            timestamp: entry.timestamp,
             metadata: entry.metadata,
         }
     }
 }
 
 impl TryFrom<wire::ClarificationQuestion> for ClarificationQuestion {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(question: wire::ClarificationQuestion) -> Result<Self, InvalidField> {
+    fn try_from(question: wire::ClarificationQuestion) -> Result<Self, Invalid> {
         Ok(Self {
             id: question.id,
             question: question.question,
-            category: word("questions.category", &question.category)?,
+            category: word_or("questions.category", &question.category, Category::default())?,
             is_required: question.is_required,
             options: question.options,
         })
@@ -100,16 +101,18 @@ impl From<ClarificationQuestion> for wire::ClarificationQuestion {
 }
 
 impl TryFrom<wire::AlternativeOption> for AlternativeOption {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(option: wire::AlternativeOption) -> Result<Self, InvalidField> {
+    fn try_from(option: wire::AlternativeOption) -> Result<Self, Invalid> {
         Ok(Self {
             id: option.id,
             title: option.title,
             description: option.description,
             approach: option.approach,
             trade_offs: option.trade_offs,
-            complexity: word("alternatives.complexity", &option.complexity)?,
+            complexity: word_or("alternatives.complexity", &option.complexity, Complexity::default())?,
+            // The wire has no field for it. A dialogue with one gap needs none; otherwise it is the alternative's id.
+            resolves: String::new(),
         })
     }
 }
@@ -128,9 +131,9 @@ impl From<AlternativeOption> for wire::AlternativeOption {
 }
 
 impl TryFrom<wire::ClarificationContext> for ClarificationContext {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(context: wire::ClarificationContext) -> Result<Self, InvalidField> {
+    fn try_from(context: wire::ClarificationContext) -> Result<Self, Invalid> {
         Ok(Self {
             purpose: word_or("clarification_context.purpose", &context.purpose, Purpose::InitialIntent)?,
             collected_info: context.collected_info,
@@ -152,9 +155,9 @@ impl From<ClarificationContext> for wire::ClarificationContext {
 }
 
 impl TryFrom<wire::WorkflowContext> for WorkflowContext {
-    type Error = InvalidField;
+    type Error = Invalid;
 
-    fn try_from(context: wire::WorkflowContext) -> Result<Self, InvalidField> {
+    fn try_from(context: wire::WorkflowContext) -> Result<Self, Invalid> {
         Ok(Self {
             origin: word_or("workflow_context.origin", &context.origin, Origin::Create)?,
             source_workflow_id: context.source_workflow_id,

@@ -131,6 +131,7 @@ async fn converse(
     session_id: String,
     sender: &mpsc::Sender<ConversationResponse>,
 ) -> End {
+    let language = request.config.language;
     let mut responses = author.converse(request);
     while let Some(response) = responses.next().await {
         let response = response.map_err(|error| {
@@ -138,7 +139,11 @@ async fn converse(
             error.status()
         })?;
         let is_final = response.is_final;
-        let sent = tokio::time::timeout(READING_TIME, sender.send(response.into_wire(session_id.clone()))).await;
+        let response = response.into_wire(session_id.clone(), language).map_err(|error| {
+            warn!("a response of the authoring agent has no JSON: {error}");
+            Status::internal("the authoring agent failed; its log has the reason")
+        })?;
+        let sent = tokio::time::timeout(READING_TIME, sender.send(response)).await;
         // A failed send means that the client is gone; `sender.closed` ends the work.
         sent.map(drop).map_err(|_| Status::aborted("the client does not read its responses"))?;
         if is_final {

@@ -67,19 +67,22 @@ pub enum ServeError {
 pub struct Server {
     author: Arc<dyn Author>,
     admission: Arc<dyn Admission>,
-    certificate: Option<ServerCertificate>,
+    transport: Transport,
     grace: Duration,
 }
 
 impl Server {
     /// A server without TLS.
     pub fn new(author: Arc<dyn Author>, admission: Arc<dyn Admission>) -> Self {
-        Self { author, admission, certificate: None, grace: Duration::from_secs(5) }
+        Self { author, admission, transport: transport(), grace: Duration::from_secs(5) }
     }
 
-    /// Serves TLS with this certificate, and nothing without TLS.
-    pub fn with_certificate(self, certificate: Option<ServerCertificate>) -> Self {
-        Self { certificate, ..self }
+    /// Serves TLS with this certificate, and nothing without TLS; without a certificate, no TLS.
+    pub fn with_certificate(self, certificate: Option<ServerCertificate>) -> Result<Self, ServeError> {
+        let Some(ServerCertificate { chain, key }) = certificate else { return Ok(self) };
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(chain, key)).timeout(HANDSHAKE_TIMEOUT);
+        let transport = self.transport.tls_config(tls).map_err(ServeError::Certificate)?;
+        Ok(Self { transport, ..self })
     }
 
     /// Replaces the time that streams get to end after `stop`; 5 s unless given.
@@ -107,9 +110,9 @@ impl Server {
         let closing = cut.clone();
         let incoming = connections.map(move |accepted| Ok::<_, Infallible>(Connection::new(accepted, closing.clone())));
         let draining = CancellationToken::new();
-        let serving = transport(self.certificate)?
-            .add_routes(routes)
-            .serve_with_incoming_shutdown(incoming, draining.clone().cancelled_owned());
+        let mut transport = self.transport;
+        let serving =
+            transport.add_routes(routes).serve_with_incoming_shutdown(incoming, draining.clone().cancelled_owned());
         let mut serving = pin!(serving);
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
@@ -127,14 +130,11 @@ impl Server {
     }
 }
 
-fn transport(certificate: Option<ServerCertificate>) -> Result<Transport, ServeError> {
-    let transport = Transport::builder()
+fn transport() -> Transport {
+    Transport::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .max_concurrent_streams(MAX_CALLS_PER_CONNECTION);
-    let Some(ServerCertificate { chain, key }) = certificate else { return Ok(transport) };
-    let tls = ServerTlsConfig::new().identity(Identity::from_pem(chain, key)).timeout(HANDSHAKE_TIMEOUT);
-    transport.tls_config(tls).map_err(ServeError::Certificate)
+        .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
 }
 
 /// All services. Health is open; the others need admission.

@@ -3,12 +3,13 @@
 use super::support::{ADMIN, ANNA, Begun, entry, request, says, start, start_with, state, with_token};
 use crate::author::{Author, AuthorError, AuthorRequest};
 use crate::generated::workflow_agent::ConversationRequest;
-use crate::state::{InvalidField, Role, Stage};
+use crate::invalid::Invalid;
 use futures::StreamExt;
 use std::time::Duration;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+use types::authoring::{Speaker, Stage};
 
 const MIB: usize = 1024 * 1024;
 
@@ -116,7 +117,7 @@ async fn a_wrong_request_is_refused_before_the_author_sees_it() {
 #[tokio::test]
 async fn a_state_of_15_mib_passes_both_ways_and_one_over_16_mib_does_not() {
     let mut server = start().await;
-    let large = |bytes: usize| state(Stage::Debug, vec![entry(Role::User, &"x".repeat(bytes))]);
+    let large = |bytes: usize| state(Stage::Debug, vec![entry(Speaker::User, &"x".repeat(bytes))]);
     let with = |bytes: usize| AuthorRequest { current_state: Some(large(bytes)), ..request("") };
     let mut responses = server.remote().converse(with(15 * MIB));
     let (response, begun) = tokio::join!(responses.next(), async {
@@ -145,7 +146,7 @@ async fn end_of(act: impl FnOnce(Begun)) -> Status {
 
 #[tokio::test]
 async fn each_failure_of_the_author_has_its_status() {
-    let invalid = InvalidField::new("user_message", "", "write a message");
+    let invalid = Invalid::field("user_message", "", "write a message");
     let status = end_of(|begun| begun.fail(AuthorError::Invalid(invalid))).await;
     assert_eq!((status.code(), status.message().contains("write a message")), (Code::InvalidArgument, true));
     let status = end_of(|begun| begun.fail(AuthorError::Unavailable("the store is unreachable".into()))).await;

@@ -1,13 +1,9 @@
 //! An author that tests drive, and a server with it.
 
-use crate::author::{Author, AuthorError, AuthorRequest, AuthorResponse, Content, MessageContent};
+use crate::author::{Author, AuthorError, AuthorRequest, AuthorResponse};
 use crate::client::RemoteAuthor;
 use crate::generated::workflow_agent::workflow_agent_client::WorkflowAgentClient;
 use crate::server::{Accepted, Admission, Admitted, Call, Purpose, Refusal, Server, ServerCertificate};
-use crate::state::{
-    AgentState, ClarificationContext, Conversation, ConversationConfig, MessageType, Origin, Purpose as Why, Role,
-    Stage, WorkflowContext,
-};
 use async_trait::async_trait;
 use base::clock::Clock;
 use base::tasks::{OnPanic, Tasks};
@@ -22,26 +18,27 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
+use types::authoring::{AgentState, Body, Conversation, ConversationConfig, MessageContent, Speaker, Stage};
 use types::timestamp::Timestamp;
 
 /// One exchange that the author has begun. Dropping it ends the author's stream.
-pub struct Begun {
-    pub request: AuthorRequest,
+pub(super) struct Begun {
+    pub(super) request: AuthorRequest,
     responses: mpsc::UnboundedSender<Result<AuthorResponse, AuthorError>>,
     dropped: oneshot::Receiver<()>,
 }
 
 impl Begun {
-    pub fn respond(&self, response: AuthorResponse) {
+    pub(super) fn respond(&self, response: AuthorResponse) {
         self.responses.send(Ok(response)).unwrap();
     }
 
-    pub fn fail(&self, error: AuthorError) {
+    pub(super) fn fail(&self, error: AuthorError) {
         self.responses.send(Err(error)).unwrap();
     }
 
     /// Waits until the server has dropped the author's stream.
-    pub async fn dropped(self) {
+    pub(super) async fn dropped(self) {
         let _ = self.dropped.await;
     }
 }
@@ -62,8 +59,8 @@ impl Author for DrivenAuthor {
 }
 
 /// The token of the administrator, and that of the user `anna`.
-pub const ADMIN: &str = "admin-token";
-pub const ANNA: &str = "anna-token";
+pub(super) const ADMIN: &str = "admin-token";
+pub(super) const ANNA: &str = "anna-token";
 
 struct ByToken;
 
@@ -83,10 +80,10 @@ impl Admission for ByToken {
 }
 
 /// A server in this process. It stops when it is dropped.
-pub struct Running {
-    pub address: SocketAddr,
-    pub begun: mpsc::UnboundedReceiver<Begun>,
-    pub stop: CancellationToken,
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
+    pub(super) begun: mpsc::UnboundedReceiver<Begun>,
+    pub(super) stop: CancellationToken,
     connections: Arc<AtomicUsize>,
     served: watch::Receiver<bool>,
     _tasks: Tasks,
@@ -98,17 +95,21 @@ impl Drop for Running {
     }
 }
 
-pub async fn start() -> Running {
+pub(super) async fn start() -> Running {
     start_with("127.0.0.1:0".parse().unwrap(), None, Duration::from_secs(5)).await
 }
 
-pub async fn start_with(address: SocketAddr, certificate: Option<ServerCertificate>, grace: Duration) -> Running {
+pub(super) async fn start_with(
+    address: SocketAddr,
+    certificate: Option<ServerCertificate>,
+    grace: Duration,
+) -> Running {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, begun) = mpsc::unbounded_channel();
     let (stop, tasks, connections) = (CancellationToken::new(), Tasks::new(), Arc::new(AtomicUsize::new(0)));
     let server = Server::new(Arc::new(DrivenAuthor(sender)), Arc::new(ByToken));
-    let server = server.with_certificate(certificate).with_grace(grace);
+    let server = server.with_certificate(certificate).unwrap().with_grace(grace);
     let counted = Arc::clone(&connections);
     let accepted = stream::unfold((listener, counted), async |(listener, counted)| {
         let (stream, peer) = listener.accept().await.unwrap();
@@ -125,46 +126,46 @@ pub async fn start_with(address: SocketAddr, certificate: Option<ServerCertifica
 }
 
 impl Running {
-    pub fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn remote(&self) -> RemoteAuthor {
+    pub(super) fn remote(&self) -> RemoteAuthor {
         RemoteAuthor::new(&self.url(), Some(ADMIN), None, Clock::system()).unwrap()
     }
 
-    pub fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> Channel {
         Endpoint::from_shared(self.url()).unwrap().connect_lazy()
     }
 
-    pub fn client(&self) -> WorkflowAgentClient<Channel> {
+    pub(super) fn client(&self) -> WorkflowAgentClient<Channel> {
         let most = 64 * 1024 * 1024;
         WorkflowAgentClient::new(self.channel()).max_encoding_message_size(most).max_decoding_message_size(most)
     }
 
-    pub fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
     /// The next exchange that the author begins.
-    pub async fn next(&mut self) -> Begun {
+    pub(super) async fn next(&mut self) -> Begun {
         self.begun.recv().await.unwrap()
     }
 
     /// Waits until the server has ended.
-    pub async fn ended(mut self) {
+    pub(super) async fn ended(mut self) {
         self.served.wait_for(|ended| *ended).await.unwrap();
     }
 }
 
 /// A request, with a token, for the generated client.
-pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
+pub(super) fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     request
 }
 
-pub fn request(text: &str) -> AuthorRequest {
+pub(super) fn request(text: &str) -> AuthorRequest {
     AuthorRequest {
         session_id: "会话-1".into(),
         user_id: "anna".into(),
@@ -175,42 +176,32 @@ pub fn request(text: &str) -> AuthorRequest {
     }
 }
 
-pub fn entry(role: Role, text: &str) -> Conversation {
-    Conversation { role, text: text.into(), timestamp: Timestamp::from_millis(1), metadata: BTreeMap::new() }
+pub(super) fn entry(role: Speaker, text: &str) -> Conversation {
+    Conversation { role, text: text.into(), timestamp: 1, metadata: BTreeMap::new() }
 }
 
-pub fn state(stage: Stage, conversations: Vec<Conversation>) -> AgentState {
+pub(super) fn state(stage: Stage, conversations: Vec<Conversation>) -> AgentState {
     AgentState {
         session_id: "会话-1".into(),
         user_id: "anna".into(),
         stage,
         conversations,
         intent_summary: "每天早上发天气".into(),
-        gaps: Vec::new(),
-        alternatives: Vec::new(),
-        workflow_id: None,
-        debug_loop_count: 0,
-        clarification_context: ClarificationContext {
-            purpose: Why::InitialIntent,
-            collected_info: BTreeMap::new(),
-            pending_questions: Vec::new(),
-            origin: Origin::Create,
-        },
-        workflow_context: WorkflowContext::default(),
         created_at: Timestamp::from_millis(1),
         updated_at: Timestamp::from_millis(2),
+        ..AgentState::default()
     }
 }
 
+/// An event without a change of the conversation.
+pub(super) fn event(body: Body) -> AuthorResponse {
+    AuthorResponse { body, seq: 0, updated_state: None, timestamp: Timestamp::from_millis(3), is_final: false }
+}
+
 /// A text of the author.
-pub fn says(text: &str, updated_state: Option<AgentState>, is_final: bool) -> AuthorResponse {
-    let message = MessageContent {
-        text: text.into(),
-        role: Role::Assistant,
-        message_type: MessageType::Text,
-        metadata: BTreeMap::new(),
-        questions: Vec::new(),
-        alternatives: Vec::new(),
-    };
-    AuthorResponse { content: Content::Message(message), updated_state, timestamp: Timestamp::from_millis(3), is_final }
+pub(super) fn says(text: &str, updated_state: Option<AgentState>, is_final: bool) -> AuthorResponse {
+    let content = MessageContent { text: text.into(), role: Speaker::Assistant, ..MessageContent::default() };
+    let body =
+        Body::Message { delta: None, stream_id: None, supersedes: None, content: Some(content), workflow_id: None };
+    AuthorResponse { updated_state, is_final, ..event(body) }
 }

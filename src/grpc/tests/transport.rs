@@ -4,11 +4,11 @@ use super::support::{ADMIN, entry, request, says, start, start_with, state};
 use crate::author::{Author, AuthorError, AuthorRequest};
 use crate::client::RemoteAuthor;
 use crate::server::ServerCertificate;
-use crate::state::{Role, Stage};
 use base::clock::Clock;
 use futures::StreamExt;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::time::Duration;
+use types::authoring::{ErrorCode, Speaker, Stage};
 
 #[tokio::test]
 async fn ten_conversations_share_one_connection() {
@@ -36,16 +36,16 @@ async fn a_restarted_server_gets_the_last_state_and_no_message() {
     let mut server = start_with("127.0.0.1:0".parse().unwrap(), None, Duration::ZERO).await;
     let address = server.address;
     let mut responses = server.remote().converse(request("每天早上发天气"));
-    let kept = state(Stage::GapAnalysis, vec![entry(Role::User, "每天早上发天气")]);
+    let kept = state(Stage::GapAnalysis, vec![entry(Speaker::User, "每天早上发天气")]);
     let (first, begun) = tokio::join!(responses.next(), async {
         let begun = server.next().await;
         begun.respond(says("one", Some(kept.clone()), false));
         begun
     });
     assert_eq!(first.unwrap().unwrap(), says("one", Some(kept.clone()), false));
-    drop(begun);
     server.stop.cancel();
     server.ended().await;
+    drop(begun);
     let mut server = start_with(address, None, Duration::ZERO).await;
     let (second, request_after) = tokio::join!(responses.next(), async {
         let begun = server.next().await;
@@ -61,18 +61,19 @@ async fn a_restarted_server_gets_the_last_state_and_no_message() {
 async fn a_state_that_waits_for_the_user_is_not_sent_again() {
     let mut server = start_with("127.0.0.1:0".parse().unwrap(), None, Duration::ZERO).await;
     let mut responses = server.remote().converse(request("你好"));
-    let waiting = state(Stage::Clarification, vec![entry(Role::User, "你好"), entry(Role::Assistant, "哪个城市？")]);
+    let waiting =
+        state(Stage::Clarification, vec![entry(Speaker::User, "你好"), entry(Speaker::Assistant, "哪个城市？")]);
     let (first, begun) = tokio::join!(responses.next(), async {
         let begun = server.next().await;
         begun.respond(says("哪个城市？", Some(waiting), false));
         begun
     });
     assert!(first.unwrap().is_ok());
-    drop(begun);
     server.stop.cancel();
     server.ended().await;
+    drop(begun);
     let error = responses.next().await.unwrap().unwrap_err();
-    assert!(error.is_transient(), "{error}");
+    assert!(error.is_transient() && error.code() == ErrorCode::AgentUnavailable, "{error}");
     assert!(responses.next().await.is_none(), "an error ends the stream");
 }
 
