@@ -44,6 +44,7 @@ mod answer;
 mod backend;
 mod builder;
 mod error;
+mod grpc;
 mod presence;
 mod rehearsal;
 mod services;
@@ -92,7 +93,7 @@ use std::time::Duration;
 use storage::queue::{From, Queue};
 use storage::store::Store;
 use tokio::net::TcpListener;
-use tracing::{info, warn};
+use tracing::info;
 use types::event::Reply;
 use types::job::Command;
 use types::session::Session;
@@ -300,9 +301,6 @@ impl Engine {
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
-        if let Some(address) = self.settings.gateway.grpc_listen {
-            warn!(%address, "gateway.grpc_listen is ignored: this version serves no gRPC");
-        }
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
             if let Err(error) = gateway::serve(listener, state, stop).await {
                 failing.fail(format!("the gateway on http://{address} failed: {error}"));

@@ -10,7 +10,7 @@
 pub mod author;
 pub mod client;
 mod convert;
-mod generated;
+pub mod generated;
 pub mod invalid;
 pub mod server;
 
