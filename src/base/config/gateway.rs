@@ -15,7 +15,7 @@ pub struct Gateway {
     pub grpc_listen: Option<SocketAddr>,
     /// Path of the certificate chain in PEM with which gRPC is served; without TLS unless given.
     pub grpc_cert: Option<PathBuf>,
-    /// Path of the certificate's private key.
+    /// Path of the certificate's private key in PEM.
     pub grpc_key: Option<PathBuf>,
     /// Bearer tokens of administrators. Without any token, the gateway may listen on loopback addresses only.
     pub tokens: Vec<String>,
