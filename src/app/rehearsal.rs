@@ -16,7 +16,8 @@ use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::store::StoreError;
+use storage::store::{Store, StoreError};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 use types::plan::Plan;
@@ -24,6 +25,8 @@ use types::run::RunStatus;
 
 /// How many tests run concurrently.
 const CONCURRENT_TESTS: usize = 4;
+/// How many rehearsals of authoring dialogues run concurrently in one engine. Each has engines of its own.
+const CONCURRENT_REHEARSALS: usize = 4;
 /// The session of a test.
 const SESSION: &str = "rehearsal";
 
@@ -47,12 +50,12 @@ impl Rehearsal {
 
     /// With the models and the registered flows of an engine, and the agents and workflows in its store.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
-        let (agents, workflows) = futures::try_join!(engine.store.agents(), engine.store.workflows())?;
-        let (models, flows) = (engine.models.clone(), engine.flows.clone());
-        Ok(Self { models, flows, ..Self::new(&engine.settings, &engine.env) }.with(
-            agents.good.iter().map(|agent| AgentRecord::clone(agent)),
-            workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
-        ))
+        LiveRehearsal::of(engine).now().await
+    }
+
+    /// With the models of the settings and these, and these flows.
+    fn among(settings: &Settings, env: &Environment, models: Vec<(String, Arc<dyn Model>)>, flows: Flows) -> Self {
+        Self { models, flows, ..Self::new(settings, env) }
     }
 
     /// Adds the agents and workflows to which a draft may refer. They are not checked.
@@ -139,6 +142,58 @@ impl Rehearsal {
         };
         engine.stop().await;
         Ok((result, plan.map(|plan| Plan::clone(&plan))))
+    }
+}
+
+/// Rehearses drafts beside the agents and workflows that are stored at that time.
+pub(super) struct LiveRehearsal {
+    store: Arc<dyn Store>,
+    settings: Arc<Settings>,
+    env: Environment,
+    models: Vec<(String, Arc<dyn Model>)>,
+    flows: Flows,
+    running: Semaphore,
+}
+
+impl LiveRehearsal {
+    /// With the models and the registered flows of an engine.
+    pub(super) fn of(engine: &Engine) -> Self {
+        Self {
+            store: Arc::clone(&engine.store),
+            settings: Arc::clone(&engine.settings),
+            env: engine.env.clone(),
+            models: engine.models.clone(),
+            flows: engine.flows.clone(),
+            running: Semaphore::new(CONCURRENT_REHEARSALS),
+        }
+    }
+
+    async fn now(&self) -> Result<Rehearsal, StoreError> {
+        let (agents, workflows) = futures::try_join!(self.store.agents(), self.store.workflows())?;
+        let rehearsal = Rehearsal::among(&self.settings, &self.env, self.models.clone(), self.flows.clone());
+        Ok(rehearsal.with(
+            agents.good.iter().map(|agent| AgentRecord::clone(agent)),
+            workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
+        ))
+    }
+}
+
+#[async_trait]
+impl Rehearse for LiveRehearsal {
+    async fn rehearse(&self, draft: &Draft, tests: &[RehearsalTest], limit: Duration) -> Result<Rehearsed, TestError> {
+        let until = Instant::now() + limit;
+        let not_run = |reason: String| {
+            let result = TestResult::NotRun { reason };
+            let not_run = |test: &RehearsalTest| RehearsedTest { name: test.name.clone(), result: result.clone() };
+            Rehearsed::new(tests.iter().map(not_run).collect(), None)
+        };
+        let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
+            return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
+        };
+        match self.now().await {
+            Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
+            Err(error) => Ok(not_run(error.to_string())),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The dependencies of a worker's turns.
 
 use super::builder::EngineBuilder;
+use super::rehearsal::LiveRehearsal;
 use super::{Engine, EngineError};
 use base::config::SecretValues;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -22,6 +24,16 @@ impl Engine {
         let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
         let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
         Ok(self.asked.get_or_init(|| models).clone())
+    }
+
+    /// What authoring dialogues need. In a rehearsal they can rehearse nothing.
+    pub(super) fn workbench(&self) -> Workbench {
+        let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
+        let bench = Workbench::new(store, &self.settings, self.known(), self.flows.ids(), clock);
+        match self.stand_in {
+            Some(_) => bench,
+            None => bench.with_rehearsal(Arc::new(LiveRehearsal::of(self))),
+        }
     }
 
     /// The dependencies of a worker's turns.
@@ -54,6 +66,7 @@ impl Engine {
             decisions: DecisionLimits::new(&self.settings, self.known().models()).into(),
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
+            workbench: Arc::new(self.workbench()),
             clock: self.clock.clone(),
         })
     }

@@ -20,7 +20,6 @@
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
 //! - [`paging`]: the bounds and the cursors of listings.
-//! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
 //!
@@ -49,5 +48,4 @@ pub mod runs;
 pub mod session_decisions;
 pub mod sessions;
 pub mod timers;
-pub mod workers_overview;
 pub mod workflows;

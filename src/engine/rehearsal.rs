@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use thiserror::Error;
 use types::action::SYSTEM_OPERATIONS;
+use types::authoring::Artifact;
 use types::plan::Plan;
 use types::session::Status;
 
@@ -33,6 +34,19 @@ pub struct RehearsalTest {
     /// The outputs of skills, tools, flows and nodes, by id; `handoff` is the endpoint of a handoff.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub answers: Map<String, Value>,
+}
+
+impl RehearsalTest {
+    /// Checks that the test is of the kind that such a draft needs.
+    pub fn check(&self, artifact: Artifact) -> Result<(), TestError> {
+        let problem = match artifact {
+            Artifact::Agent if self.turns.is_empty() => "no `turns`; an agent is tested by messages: give `turns`",
+            Artifact::Agent if self.input.is_some() => "an `input`, which is for workflows; remove it",
+            Artifact::Workflow if !self.turns.is_empty() => "`turns`, which are for agents; give `input`",
+            Artifact::Agent | Artifact::Workflow => return Ok(()),
+        };
+        Err(TestError::Kind { name: self.name.clone(), problem })
+    }
 }
 
 /// One message of a test, and what the turn must do.
@@ -71,6 +85,12 @@ pub struct ExpectedOutput {
     /// Texts that the output must contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_contains: Option<Texts>,
+    /// Texts that the output must not contain. Only the engine's own tests have them.
+    #[serde(skip)]
+    pub not_contains: Option<Texts>,
+    /// True if the run may fail. Only the engine's own tests allow it.
+    #[serde(skip)]
+    pub may_fail: bool,
 }
 
 /// One text, or a list of texts.
@@ -137,16 +157,11 @@ pub enum Draft {
 impl Draft {
     /// Checks that the tests are of the kind that this draft needs.
     pub fn check(&self, tests: &[RehearsalTest]) -> Result<(), TestError> {
-        let wrong = |test: &RehearsalTest| match self {
-            Self::Agent(..) if test.turns.is_empty() => {
-                Some("no `turns`; an agent is tested by messages: give `turns`")
-            }
-            Self::Agent(..) if test.input.is_some() => Some("an `input`, which is for workflows; remove it"),
-            Self::Workflow(_) if !test.turns.is_empty() => Some("`turns`, which are for agents; give `input`"),
-            Self::Agent(..) | Self::Workflow(_) => None,
+        let artifact = match self {
+            Self::Agent(..) => Artifact::Agent,
+            Self::Workflow(_) => Artifact::Workflow,
         };
-        let found = tests.iter().find_map(|test| Some((test, wrong(test)?)));
-        found.map_or(Ok(()), |(test, problem)| Err(TestError::Kind { name: test.name.clone(), problem }))
+        tests.iter().try_for_each(|test| test.check(artifact))
     }
 }
 
@@ -155,7 +170,7 @@ impl Draft {
 pub struct Deviation {
     /// The number of the turn, from 1; 1 for a run.
     pub turn: usize,
-    /// The expectation: `status`, `calls`, `reply_contains`, `not_contains`, `output_contains` or `end`.
+    /// The expectation: `status`, `calls`, `reply_contains`, `not_contains`, `output_contains`, or `end`.
     pub what: String,
     /// The expected value.
     pub expected: Value,
@@ -293,11 +308,17 @@ pub fn run_deviation(
     };
     let output = match output {
         Ok(output) => output,
+        Err(_) if expect.is_some_and(|expect| expect.may_fail) => return None,
         Err(problem) => return deviation("end", json!("completed"), json!(problem)),
     };
     let wanted = expect.and_then(|expect| expect.output_contains.as_ref());
     let missing = wanted.into_iter().flat_map(Texts::iter).find(|text| !output.contains(text));
-    missing.and_then(|text| deviation("output_contains", json!(text), json!(output)))
+    if let Some(text) = missing {
+        return deviation("output_contains", json!(text), json!(output));
+    }
+    let unwanted = expect.and_then(|expect| expect.not_contains.as_ref());
+    let found = unwanted.into_iter().flat_map(Texts::iter).find(|text| output.contains(text));
+    found.and_then(|text| deviation("not_contains", json!(text), json!(output)))
 }
 
 #[cfg(test)]

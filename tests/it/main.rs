@@ -4,6 +4,7 @@
 mod access;
 mod agents;
 mod asking;
+mod authoring;
 mod away;
 mod backup;
 mod bench;

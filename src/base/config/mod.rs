@@ -250,6 +250,8 @@ pub struct Retention {
     pub closed_sessions: Text,
     /// Versions of agents and workflows that nothing uses, and their plans; 30 d unless given.
     pub versions: Text,
+    /// Authoring dialogues that have not changed; 30 d unless given.
+    pub authoring: Text,
 }
 
 /// Metrics of processes without a gateway.
@@ -427,6 +429,7 @@ impl Default for Settings {
                 audit: Text(Duration::from_secs(365 * 86_400)),
                 closed_sessions: Text(Duration::ZERO),
                 versions: Text(Duration::from_secs(30 * 86_400)),
+                authoring: Text(Duration::from_secs(30 * 86_400)),
             },
             quotas: Quotas::default(),
             metrics: MetricsSettings::default(),

@@ -159,6 +159,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("quotas.knowledge_mib", Kind::Whole(0, 1_000_000)),
     key("retention.closed_sessions", Kind::Duration(0)),
     key("retention.versions", Kind::Duration(1)),
+    key("retention.authoring", Kind::Duration(1)),
     key("metrics.listen", Kind::Listener),
     secret("telemetry.otlp_endpoint", Kind::Text),
     key("telemetry.service_name", Kind::Text),

@@ -241,6 +241,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
     ];
     indexes.extend(super::authoring::indexes());
+    indexes.extend(super::drafts::indexes());
     indexes
 }
 

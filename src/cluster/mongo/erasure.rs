@@ -3,21 +3,22 @@
 use super::authoring::STATES;
 use super::days::DAYS;
 use super::document::{date, int};
+use super::drafts::DRAFT_OF;
 use super::expiry::closed;
 use super::lane::{MAX_CONFLICTS, conflict};
 use super::runs::RUNS;
 use super::update_ops::new_session;
 use super::{Db, MongoStore};
 use async_trait::async_trait;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use futures::TryStreamExt;
 use std::time::Duration;
-use storage::store::Result;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::lane;
 use storage::store::versioned::Versioned;
+use storage::store::{Drafts, Result};
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -33,6 +34,7 @@ impl Erasure for MongoStore {
         let plans = self.db.erase_plans(session_id).await?;
         self.workflows.forget_all();
         self.db.delete(STATES, doc! {"session_id": session_id}).await?;
+        self.drop_drafts(session_id).await?;
         Ok(ErasedRecords {
             turns: self.db.delete("turns", below(session_id)).await?,
             steps: self.db.delete("steps", below(session_id)).await?,
@@ -218,7 +220,10 @@ impl Db {
     async fn erase_definition<T: Versioned>(&self, id: &str) -> Result<ErasedDefinition> {
         // The current one first: a process that finds its hash finds the version, too.
         let existed = self.delete(T::CURRENT, doc! {"_id": id}).await? > 0;
-        let versions = self.delete(T::VERSIONS, below(id)).await?;
+        let mut versions = below(id);
+        // Drafts belong to their dialogues.
+        versions.insert(DRAFT_OF, Bson::Null);
+        let versions = self.delete(T::VERSIONS, versions).await?;
         Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
     }
 }

@@ -26,6 +26,7 @@ mod commits;
 pub mod connect;
 mod days;
 mod document;
+mod drafts;
 mod erasure;
 mod expiry;
 mod fence;
@@ -175,7 +176,7 @@ impl Store for MongoStore {
     }
 
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
-        self.agents.put_version(agent).await
+        self.agents.put_version(agent, false).await
     }
 
     async fn agents(&self) -> Result<Listed<AgentRecord>> {
@@ -199,7 +200,7 @@ impl Store for MongoStore {
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
-        self.workflows.put_version(workflow).await
+        self.workflows.put_version(workflow, false).await
     }
 
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {

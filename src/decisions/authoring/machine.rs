@@ -3,6 +3,7 @@
 use super::answer::{Alternatives, Clarification, Diagnosis, Fact, GapAnalysis, Negotiation, Question, Unusable};
 use super::recorder::{Recorder, attempt, is_unpublished, workflow_id};
 use super::{MAX_GAP_ROUNDS, MAX_LOOPS, words};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use types::authoring::message::{Complete, Debugging, DraftWritten};
 use types::authoring::state::MAX_INFO;
@@ -65,10 +66,12 @@ pub struct NewDraft {
     pub base_hash: Option<String>,
     /// How many tests it has.
     pub tests: u32,
+    /// Its tests by the model, as JSON texts.
+    pub cases: Vec<String>,
 }
 
 /// The result of the checks of a draft.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     /// For clients. Its attempt is filled in.
     pub report: Debugging,
@@ -77,7 +80,8 @@ pub struct Checked {
 }
 
 /// The result of a publication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Publication {
     /// The draft is in use.
     Done(Published),
@@ -262,7 +266,8 @@ impl Recorder<'_> {
             attempt: attempt(self.stored),
         };
         self.tell(Body::WorkflowDraft { workflow_id, data });
-        self.stored.draft = Some(Draft { hash: draft.hash, base_hash: draft.base_hash, ..Draft::default() });
+        let NewDraft { hash, base_hash, cases, .. } = draft;
+        self.stored.draft = Some(Draft { hash, base_hash, cases, ..Draft::default() });
         self.enter(Stage::Debug);
     }
 
@@ -278,6 +283,7 @@ impl Recorder<'_> {
         };
         if let Some(draft) = &mut self.stored.draft {
             (draft.ok, draft.tests, draft.problems) = (Some(ok), tests, problems.clone());
+            draft.report = serde_json::to_string(&report).ok();
         }
         self.tell(Body::WorkflowDebugging { workflow_id: workflow_id(self.stored), data: report });
         if ok {

@@ -20,6 +20,7 @@ pub mod words;
 pub use answer::{Question, Unusable};
 pub use entry::{begin, fault, go_on};
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
+pub use recorder::workflow_id;
 
 #[cfg(test)]
 mod tests;

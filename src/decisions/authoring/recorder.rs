@@ -146,7 +146,7 @@ pub(super) fn attempt(stored: &StoredState) -> u32 {
 
 /// The id of the artefact: that of the edited one, the one that the client wants, or the dialogue's own id, which no other
 /// has.
-pub(super) fn workflow_id(stored: &StoredState) -> String {
+pub fn workflow_id(stored: &StoredState) -> String {
     let context = &stored.state.workflow_context;
     let edited = (context.origin == Origin::Edit).then_some(context.source_workflow_id.as_str());
     let known = stored.state.workflow_id.as_deref().or(edited).or(stored.config.target_id());

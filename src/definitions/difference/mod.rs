@@ -11,6 +11,7 @@ mod readable;
 mod tests;
 
 use reach::Reach;
+pub use reach::{CalledHost, SentSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -120,6 +121,16 @@ impl Difference {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
+}
+
+/// The secrets that a document sends, with the hosts that receive them.
+pub fn sent_secrets(document: &Value) -> Vec<SentSecret> {
+    Reach::of(document).new_secrets(&Reach::default())
+}
+
+/// The hosts that `document` calls and `base` does not.
+pub fn new_hosts(base: &Value, document: &Value) -> Vec<CalledHost> {
+    Reach::of(document).new_hosts(&Reach::of(base))
 }
 
 /// True if `path` is the place of a change or lies within it.

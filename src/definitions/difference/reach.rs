@@ -11,21 +11,24 @@ const URL: &str = "url";
 
 /// A call of a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CalledHost {
-    pub(super) host: String,
+pub struct CalledHost {
+    /// The host; the whole address if it has none.
+    pub host: String,
     /// Path of the address.
-    pub(super) path: String,
+    pub path: String,
 }
 
 /// A secret in a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SentSecret {
-    pub(super) name: String,
-    pub(super) host: String,
+pub struct SentSecret {
+    /// The name of the secret.
+    pub name: String,
+    /// The host that receives it; the whole address if it has none.
+    pub host: String,
     /// Path of the text that has the secret.
-    pub(super) path: String,
+    pub path: String,
     /// Path of the address to which it is sent.
-    pub(super) url_path: String,
+    pub url_path: String,
 }
 
 /// Everything outside that a document reaches.

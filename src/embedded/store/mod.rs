@@ -18,6 +18,7 @@ mod audit;
 mod authoring;
 mod catalog;
 mod copy;
+mod drafts;
 mod erasure;
 mod expiry;
 mod fault;

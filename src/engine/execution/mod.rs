@@ -12,6 +12,7 @@ pub use crate::scripts;
 
 use crate::action::http::HttpCaller;
 use crate::action::tool::Tools;
+use crate::authoring::Workbench;
 use crate::budget::Budgets;
 use crate::execution::prompt_view::PlanTextCache;
 use crate::execution::stored::StoredDefinitions;
@@ -76,6 +77,8 @@ pub struct Services {
     pub sandbox: Arc<Sandbox>,
     /// The databases of DATABASE nodes.
     pub connectors: Arc<Connectors>,
+    /// What authoring dialogues need: catalogue, checks and rehearsals, publication.
+    pub workbench: Arc<Workbench>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

@@ -27,6 +27,7 @@ pub use delta::DeltaSink;
 pub use message::{ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 pub use registry::Models;
 
+use crate::authoring::prompt::Dialogue;
 use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,8 @@ pub struct Facts {
     pub plan: bool,
     /// The passages and the draft for a reply that is written from knowledge.
     pub grounds: Option<Arc<Grounds>>,
+    /// The dialogue that the answer is a step of, in a session that authors.
+    pub authoring: Option<Arc<Dialogue>>,
 }
 
 /// The basis of a reply that is written from knowledge.
@@ -218,6 +221,12 @@ pub enum ModelError {
         /// Size of the budget in tokens.
         most: u64,
     },
+    /// The model did not answer within the time that its caller has for it.
+    #[error("no answer within {seconds} s")]
+    Late {
+        /// The time of the caller.
+        seconds: u32,
+    },
 }
 
 impl ModelError {
@@ -233,7 +242,7 @@ impl ModelError {
     pub fn attempts(&self) -> u32 {
         match self {
             Self::Unavailable { attempts, .. } => *attempts,
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::Late { .. } => 1,
             Self::Unknown(_) | Self::Spent { .. } => 0,
             Self::All(failures) => failures.iter().map(Self::attempts).sum(),
         }

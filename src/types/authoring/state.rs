@@ -209,6 +209,10 @@ pub struct Draft {
     pub problems: Vec<String>,
     /// What the agent means to change, after a failed check.
     pub changes: Vec<String>,
+    /// Its tests by the model, as JSON texts: a store keeps their bytes, whatever keys they have.
+    pub cases: Vec<String>,
+    /// The report of the checks, as the JSON text of a [`Debugging`](super::message::Debugging).
+    pub report: Option<String>,
 }
 
 /// Numbers of tests.

@@ -129,7 +129,7 @@ fn offered(resolves: &str) -> Input {
 }
 
 fn drafted(hash: &str) -> Input {
-    let draft = NewDraft { hash: hash.into(), base_hash: None, tests: 2 };
+    let draft = NewDraft { hash: hash.into(), tests: 2, ..NewDraft::default() };
     Input::Drafted { reply: "写好了".into(), draft }
 }
 

@@ -1,0 +1,138 @@
+//! What the stages of a dialogue work with in this installation: its store, prompts, names and knowledge.
+
+use super::artifact;
+use super::catalogue::Catalogue;
+use super::checks::{self, CheckError};
+use super::ports::{Prepared, Workshop, WorkshopError};
+use super::prompt::{self, Facts};
+use super::publication::{self, Order};
+use super::workbench::Workbench;
+use crate::execution::Services;
+use crate::knowledge::{Hit, Library};
+use crate::model::PromptMessage;
+use crate::prompt::{PromptError, Prompts};
+use async_trait::async_trait;
+use decisions::authoring::answer::Generation;
+use decisions::authoring::{Checked, NewDraft, Publication, Question};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use types::agent::AgentConfig;
+use types::authoring::{ErrorCode, Origin, Speaker, StoredState};
+
+/// The agent of authoring dialogues: the applied one of this id, else the built-in one.
+pub const AGENT_ID: &str = "authoring";
+
+/// The largest number of passages of the agent's knowledge in a prompt.
+const MAX_PASSAGES: usize = 5;
+
+/// What the stages work with in this installation.
+pub struct Installed<'a> {
+    bench: &'a Workbench,
+    prompts: &'a Prompts,
+    knowledge: &'a Library,
+    agent: &'a AgentConfig,
+}
+
+impl<'a> Installed<'a> {
+    /// For dialogues with this agent.
+    pub fn new(bench: &'a Workbench, prompts: &'a Prompts, knowledge: &'a Library, agent: &'a AgentConfig) -> Self {
+        Self { bench, prompts, knowledge, agent }
+    }
+
+    /// With the parts of a worker.
+    pub fn of(services: &'a Services, agent: &'a AgentConfig) -> Self {
+        Self::new(&services.workbench, &services.prompts, &services.knowledge, agent)
+    }
+
+    /// The passages about the user's last message, in the stages in which the user is asked.
+    async fn passages(&self, question: Question, stored: &StoredState) -> Result<Vec<Hit>, WorkshopError> {
+        let asks =
+            matches!(question, Question::Clarification | Question::Negotiation | Question::AlternativeGeneration);
+        let said = stored.state.conversations.iter().rev().find(|entry| entry.role == Speaker::User);
+        match said.filter(|_| asks && stored.config.enable_rag) {
+            Some(said) => Ok(self.knowledge.ask(self.agent.id.as_str(), &said.text, MAX_PASSAGES).await?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The document that the dialogue begins with. One that is edited or copied must exist.
+    async fn source(&self, stored: &StoredState) -> Result<Option<Value>, WorkshopError> {
+        let source = artifact::source(self.bench.store.as_ref(), stored).await?;
+        let context = &stored.state.workflow_context;
+        if source.is_none() && context.origin != Origin::Create && stored.published.is_none() {
+            let problem = format!("there is no {} `{}`", stored.artifact.as_str(), context.source_workflow_id);
+            return Err(WorkshopError::Fault(ErrorCode::UnknownWorkflow, problem));
+        }
+        Ok(source.map(|source| source.document))
+    }
+}
+
+#[async_trait]
+impl Workshop for Installed<'_> {
+    async fn catalogue(&self, stored: &StoredState) -> Result<Catalogue, WorkshopError> {
+        let info = stored.state.clarification_context.collected_info.values().map(String::as_str);
+        let words: Vec<&str> = [stored.state.intent_summary.as_str()].into_iter().chain(info).collect();
+        let mut catalogue = Catalogue::gather(self.bench, &words.join("\n")).await?;
+        // It writes documents, and serves in none.
+        catalogue.items.retain(|item| item.id.strip_prefix("agent.") != Some(AGENT_ID));
+        Ok(catalogue)
+    }
+
+    async fn request(
+        &self,
+        question: Question,
+        stored: &StoredState,
+        catalogue: &Catalogue,
+    ) -> Result<Prepared, WorkshopError> {
+        let draft = match &stored.draft {
+            Some(draft) => self.document(stored, &draft.hash).await?,
+            None => None,
+        };
+        let facts = Facts {
+            manner: self.agent.system_prompt.clone().unwrap_or_default(),
+            catalogue: catalogue.clone(),
+            source: self.source(stored).await?,
+            draft,
+            passages: self.passages(question, stored).await?,
+        };
+        let sources: BTreeSet<&str> = facts.passages.iter().map(|hit| hit.source.as_str()).collect();
+        let sources = sources.into_iter().collect::<Vec<_>>().join(", ");
+        let noted = Some(("sources".to_owned(), sources)).filter(|(_, sources)| !sources.is_empty());
+        let request = prompt::request(self.prompts, question, stored, &facts).map_err(broken)?;
+        Ok(Prepared { request, notes: BTreeMap::from_iter(noted) })
+    }
+
+    fn correction(&self, answer: String, problem: &str) -> Result<[PromptMessage; 2], WorkshopError> {
+        prompt::correction(self.prompts, answer, problem).map_err(broken)
+    }
+
+    async fn keep_draft(&self, stored: &StoredState, answer: &Generation) -> Result<NewDraft, WorkshopError> {
+        let (store, base) = (self.bench.store.as_ref(), artifact::source(self.bench.store.as_ref(), stored).await?);
+        let made = artifact::make(stored, answer, base.as_ref().map(|source| source.hash.as_str()))?;
+        Ok(artifact::put_draft(store, stored, &made).await?)
+    }
+
+    async fn document(&self, stored: &StoredState, hash: &str) -> Result<Option<Value>, WorkshopError> {
+        let draft = artifact::draft(self.bench.store.as_ref(), stored, Some(hash)).await?;
+        Ok(draft.map(|draft| draft.document))
+    }
+
+    async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError> {
+        checks::check(self.bench, stored, limit).await.map_err(|error| match error {
+            CheckError::Store(error) => error.into(),
+            lost @ CheckError::Lost(_) => WorkshopError::Fault(ErrorCode::Internal, lost.to_string()),
+        })
+    }
+
+    async fn publish(&self, stored: &StoredState) -> Result<Publication, WorkshopError> {
+        let hash = stored.draft.as_ref().map(|draft| draft.hash.as_str()).unwrap_or_default();
+        let user = stored.state.user_id.as_str();
+        let order = Order { hash, by: user, owner: Some(user).filter(|user| !user.is_empty()), force: false };
+        Ok(publication::told(publication::publish(self.bench, stored, order).await?))
+    }
+}
+
+fn broken(error: PromptError) -> WorkshopError {
+    WorkshopError::Fault(ErrorCode::Internal, error.to_string())
+}
