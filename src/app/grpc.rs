@@ -1,5 +1,6 @@
 //! gRPC: the authoring agent beside the gateway.
 
+use super::author::OwnAuthor;
 use super::{Engine, EngineError};
 use ::grpc::{Author, RemoteAuthor};
 use base::tasks::OnPanic;
@@ -7,18 +8,14 @@ use gateway::GrpcServer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tracing::{info, warn};
+use tracing::info;
 
 impl Engine {
     /// Serves the authoring agent over gRPC on `gateway.grpc_listen` until [`Engine::stop`]. Returns the address, which
-    /// has the real port if the setting's port is 0; `None` if there is nothing to serve.
+    /// has the real port if the setting's port is 0; `None` if the settings have no address.
     pub async fn start_grpc(&self) -> Result<Option<SocketAddr>, EngineError> {
         let Some(address) = self.settings.gateway.grpc_listen else { return Ok(None) };
-        let Some(author) = self.author()? else {
-            warn!(%address, "gateway.grpc_listen is ignored: no authoring agent is set; set `authoring.endpoint`");
-            return Ok(None);
-        };
-        self.serve_author(author, address).await.map(Some)
+        self.serve_author(self.author()?, address).await.map(Some)
     }
 
     /// Serves this authoring agent over gRPC on `address` until [`Engine::stop`], for callers with the gateway's tokens.
@@ -38,9 +35,11 @@ impl Engine {
         Ok(address)
     }
 
-    /// The authoring agent of the settings.
-    fn author(&self) -> Result<Option<Arc<dyn Author>>, EngineError> {
-        let remote = RemoteAuthor::from_settings(&self.settings.authoring, self.clock.clone())?;
-        Ok(remote.map(|remote| Arc::new(remote) as Arc<dyn Author>))
+    /// The authoring agent: the one of `authoring.endpoint`, else one in this process, which writes nothing.
+    pub fn author(&self) -> Result<Arc<dyn Author>, EngineError> {
+        match RemoteAuthor::from_settings(&self.settings.authoring, self.clock.clone())? {
+            Some(remote) => Ok(Arc::new(remote)),
+            None => Ok(Arc::new(OwnAuthor::new(self.services()?))),
+        }
     }
 }

@@ -41,6 +41,7 @@
 //! store, [`rehearsal`] tries drafts in an engine in memory. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
+mod author;
 mod backend;
 mod builder;
 mod error;

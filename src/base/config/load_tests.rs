@@ -198,7 +198,10 @@ fn an_empty_address_is_none() {
 fn a_certificate_needs_its_key() {
     for (given, other) in [("grpc_cert", "grpc_key"), ("grpc_key", "grpc_cert")] {
         let error = refusal(&format!("[gateway]\n{given} = \"/etc/grpc.pem\""), &[], &[]);
-        assert!(error.contains(&format!("`gateway.{given}`")) && error.contains(&format!("`gateway.{other}`")), "{error}");
+        assert!(
+            error.contains(&format!("`gateway.{given}`")) && error.contains(&format!("`gateway.{other}`")),
+            "{error}"
+        );
     }
     assert!(load("[gateway]\ngrpc_cert = \"/a.pem\"\ngrpc_key = \"/a.key\"", &[], &[]).is_ok());
 }

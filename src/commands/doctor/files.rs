@@ -13,11 +13,6 @@ pub fn files(settings: &Settings) -> Vec<Finding> {
     let mut findings = prompts(settings);
     findings.extend(keys(settings));
     findings.extend(data_file(settings));
-    let unserved = settings.gateway.grpc_listen.filter(|_| settings.authoring.endpoint.is_none());
-    findings.extend(unserved.map(|address| {
-        let what = format!("it is {address}, and no authoring agent is set: nothing listens on it");
-        Finding::advice("gateway.grpc_listen", what, "set `authoring.endpoint`, or remove the setting")
-    }));
     findings
 }
 
@@ -121,21 +116,4 @@ pub async fn without_file(store: &dyn Store, filed: &BTreeSet<String>) -> Vec<Fi
         Finding::advice(format!("agent {id}"), what, format!("`turnwheel agents delete {id}`, or restore its file"))
     };
     gone.map(finding).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_for_grpc_without_an_agent_is_told_to_be_of_no_use() {
-        let mut settings = Settings::default();
-        let of_grpc = |settings: &Settings| files(settings).into_iter().find(|one| one.place == "gateway.grpc_listen");
-        assert!(of_grpc(&settings).is_none());
-        settings.gateway.grpc_listen = Some(([127, 0, 0, 1], 8081).into());
-        let found = of_grpc(&settings).unwrap();
-        assert!(found.level == Level::Advice && found.what.contains("127.0.0.1:8081"), "{found:?}");
-        settings.authoring.endpoint = Some("http://agent:8081".into());
-        assert!(of_grpc(&settings).is_none());
-    }
 }

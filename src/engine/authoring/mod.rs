@@ -35,7 +35,7 @@ mod tests;
 pub mod workbench;
 
 pub use drive::Driver;
-pub use installed::{AGENT_ID, Installed};
+pub use installed::{AGENT_ID, Installed, Unsaved, limited_models};
 pub use ports::{Interrupted, Outlet, Workshop};
 pub use speech::Speech;
 pub use workbench::Workbench;
