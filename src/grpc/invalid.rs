@@ -23,7 +23,7 @@ pub enum Invalid {
 
 impl Invalid {
     /// The error for a field with this path and this value.
-    pub fn field(field: &str, found: impl ToString, remedy: impl Into<String>) -> Self {
+    pub fn field(field: &str, found: &(impl ToString + ?Sized), remedy: impl Into<String>) -> Self {
         Self::Field { field: field.to_owned(), found: found.to_string(), remedy: remedy.into() }
     }
 }

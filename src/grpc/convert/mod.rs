@@ -46,7 +46,7 @@ fn word_or<W: Words>(field: &str, text: &str, absent: W) -> Result<W, Invalid> {
 
 /// Reads a count, which the wire allows to be negative.
 fn count(field: &str, number: i32) -> Result<u32, Invalid> {
-    u32::try_from(number).map_err(|_| Invalid::field(field, number, "a number of at least 0 is allowed"))
+    u32::try_from(number).map_err(|_| Invalid::field(field, &number, "a number of at least 0 is allowed"))
 }
 
 /// Writes a count. The wire has 31 bits.
@@ -57,7 +57,7 @@ fn number(count: u32) -> i32 {
 fn stage(field: &str, number: i32) -> Result<Stage, Invalid> {
     use wire::WorkflowStage as Wire;
     let read = Wire::try_from(number)
-        .map_err(|_| Invalid::field(field, number, "allowed are the numbers of `WorkflowStage`"))?;
+        .map_err(|_| Invalid::field(field, &number, "allowed are the numbers of `WorkflowStage`"))?;
     Ok(match read {
         Wire::Clarification => Stage::Clarification,
         Wire::Negotiation => Stage::Negotiation,

@@ -43,7 +43,7 @@ impl AuthorResponse {
     /// Reads a response to a request of this session.
     pub(crate) fn from_wire(response: wire::ConversationResponse, session_id: &str) -> Result<Self, Invalid> {
         if response.session_id != session_id {
-            return Err(Invalid::field("session_id", response.session_id, format!("expected `{session_id}`")));
+            return Err(Invalid::field("session_id", &response.session_id, format!("expected `{session_id}`")));
         }
         let (body, seq) = match response.content {
             Some(WireContent::Message(message)) => read(message.try_into()?)?,
