@@ -114,12 +114,13 @@ fn may_author(caller: &Caller) -> Result<(), Reject> {
 }
 
 fn refusal(reject: Reject) -> Refusal {
-    let text = format!("{}; {}", reject.message, reject.hint);
-    match reject.status {
+    let Reject { status, code, message, hint, .. } = reject;
+    let text = format!("{message}; {hint}");
+    match status {
         StatusCode::UNAUTHORIZED => Refusal::Unauthenticated(text),
         StatusCode::FORBIDDEN => Refusal::Forbidden(text),
         StatusCode::TOO_MANY_REQUESTS => Refusal::Exhausted(text),
-        _ if reject.code == "too_many_streams" => Refusal::Exhausted(text),
+        _ if code == "too_many_streams" => Refusal::Exhausted(text),
         _ => Refusal::Unavailable(text),
     }
 }

@@ -43,10 +43,10 @@ impl OwnAuthor {
     async fn turn(&self, request: AuthorRequest, drafts: Unsaved, mut outlet: Call) -> Result<(), AuthorError> {
         let services = self.0.as_ref();
         let store = services.store.as_ref();
-        let agent = definitions::agent(store, AGENT_ID).await.map_err(unavailable)?;
+        let agent = definitions::agent(store, AGENT_ID).await.map_err(|error| unavailable(&error))?;
         let agent = agent.ok_or_else(|| AuthorError::Internal(format!("there is no agent `{AGENT_ID}`")))?;
         let message = request.user_message.clone();
-        let mut stored = self.begun(request).await.map_err(unavailable)?;
+        let mut stored = self.begun(request).await.map_err(|error| unavailable(&error))?;
         let turn_id = uuid::Uuid::new_v4().to_string();
         let journal = Journal::unrecorded(services.clock.clone(), &stored.state.session_id, &turn_id);
         let models = limited_models(services, &journal, &agent.config);
@@ -111,7 +111,7 @@ impl Author for OwnAuthor {
     }
 }
 
-fn unavailable(error: StoreError) -> AuthorError {
+fn unavailable(error: &StoreError) -> AuthorError {
     AuthorError::Unavailable(error.to_string())
 }
 

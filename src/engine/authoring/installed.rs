@@ -8,7 +8,7 @@ use super::prompt::{self, Facts};
 use super::publication::{self, Order};
 use super::workbench::Workbench;
 use crate::budget::TokenMeter;
-use crate::execution::Services;
+use crate::execution::{Services, stored};
 use crate::journal::Journal;
 use crate::knowledge::{Hit, Library};
 use crate::model::{Models, PromptMessage};
@@ -92,6 +92,15 @@ impl<'a> Installed<'a> {
         }
     }
 
+    /// The definitions of the tools and skills in the catalogue.
+    async fn parts(&self, catalogue: &Catalogue) -> Result<BTreeMap<String, Value>, WorkshopError> {
+        if !catalogue.items.iter().any(|item| matches!(item.kind.as_str(), "tool" | "skill")) {
+            return Ok(BTreeMap::new());
+        }
+        let agents = stored::agents(self.bench.store.as_ref()).await?;
+        Ok(prompt::parts(catalogue, agents.good.iter().map(AsRef::as_ref)))
+    }
+
     /// The document that the dialogue begins with. One that is edited or copied must exist.
     async fn source(&self, stored: &StoredState) -> Result<Option<Value>, WorkshopError> {
         let source = artifact::source(self.bench.store.as_ref(), stored).await?;
@@ -128,6 +137,7 @@ impl Workshop for Installed<'_> {
         let facts = Facts {
             manner: self.agent.system_prompt.clone().unwrap_or_default(),
             catalogue: catalogue.clone(),
+            parts: self.parts(catalogue).await?,
             source: self.source(stored).await?,
             draft,
             passages: self.passages(question, stored).await?,
