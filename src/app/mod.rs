@@ -41,9 +41,11 @@
 //! store, [`rehearsal`] tries drafts in an engine in memory, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
+mod author;
 mod backend;
 mod builder;
 mod error;
+mod grpc;
 mod presence;
 mod rehearsal;
 mod replay;
@@ -93,7 +95,7 @@ use std::time::Duration;
 use storage::queue::{From, Queue};
 use storage::store::Store;
 use tokio::net::TcpListener;
-use tracing::{info, warn};
+use tracing::info;
 use types::event::Reply;
 use types::job::Command;
 use types::session::Session;
@@ -301,9 +303,6 @@ impl Engine {
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
-        if let Some(address) = self.settings.gateway.grpc_listen {
-            warn!(%address, "gateway.grpc_listen is ignored: this version serves no gRPC");
-        }
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
             if let Err(error) = gateway::serve(listener, state, stop).await {
                 failing.fail(format!("the gateway on http://{address} failed: {error}"));

@@ -14,6 +14,8 @@
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
 //!
+//! `grpc` serves the authoring agent over gRPC, with the same limits, tokens and roles.
+//!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
 //! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
@@ -37,6 +39,7 @@ mod events;
 mod examples;
 mod exposition;
 mod failures;
+mod grpc;
 mod health;
 mod input;
 mod knowledge;
@@ -62,6 +65,7 @@ mod tokens;
 mod trace;
 mod workflows;
 
+pub use self::grpc::{GrpcError, GrpcServer};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};

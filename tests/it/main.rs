@@ -37,6 +37,7 @@ mod fuzz;
 mod gateway;
 mod graph_runs;
 mod graphs;
+mod grpc;
 mod http_action;
 mod ids;
 mod judged_decisions;

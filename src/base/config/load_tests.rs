@@ -195,6 +195,18 @@ fn an_empty_address_is_none() {
 }
 
 #[test]
+fn a_certificate_needs_its_key() {
+    for (given, other) in [("grpc_cert", "grpc_key"), ("grpc_key", "grpc_cert")] {
+        let error = refusal(&format!("[gateway]\n{given} = \"/etc/grpc.pem\""), &[], &[]);
+        assert!(
+            error.contains(&format!("`gateway.{given}`")) && error.contains(&format!("`gateway.{other}`")),
+            "{error}"
+        );
+    }
+    assert!(load("[gateway]\ngrpc_cert = \"/a.pem\"\ngrpc_key = \"/a.key\"", &[], &[]).is_ok());
+}
+
+#[test]
 fn origins_of_pages_are_checked() {
     for bad in ["chat.example.com", "https://chat.example.com/path", "file:///tmp", "null"] {
         let error = refusal("", &[], &[("gateway.cors", bad)]);

@@ -47,9 +47,7 @@ pub fn begin(stored: &mut StoredState, turn_id: &str, message: &str, now: Timest
 /// Begins a turn without a message: with a state that an interrupted turn has left. Returns false, and changes nothing,
 /// if the dialogue waits for the user.
 pub fn go_on(stored: &mut StoredState, turn_id: &str, now: Timestamp) -> bool {
-    let said_last = stored.state.conversations.last().is_some_and(|entry| entry.role == Speaker::User);
-    let stage = stored.state.stage;
-    if !stage.works_alone() && (!said_last || stage == Stage::Completed) {
+    if !stored.state.goes_on() {
         return false;
     }
     stored.turn = Some(TurnState { turn_id: turn_id.to_owned(), ..TurnState::default() });

@@ -51,13 +51,18 @@ pub async fn check(bench: &Workbench, stored: &StoredState, limit: Duration) -> 
     let lost = || CheckError::Lost(stored.draft.as_ref().map(|draft| draft.hash.clone()).unwrap_or_default());
     let version = super::artifact::draft(bench.store.as_ref(), stored, None).await?.ok_or_else(lost)?;
     let base = super::artifact::source(bench.store.as_ref(), stored).await?;
-    let cases = stored.draft.iter().flat_map(|draft| &draft.cases);
-    let cases: Vec<RehearsalTest> = cases.filter_map(|text| serde_json::from_str(text).ok()).collect();
+    let cases = cases(stored);
     let verdict = examine(bench, &version, &cases, base.as_ref().map(|base| &base.document), limit).await?;
     if let Some(plan) = verdict.plan {
         bench.store.put_plan(plan).await?;
     }
     Ok(verdict.checked)
+}
+
+/// The tests that the model has written for the current draft.
+pub(super) fn cases(stored: &StoredState) -> Vec<RehearsalTest> {
+    let cases = stored.draft.iter().flat_map(|draft| &draft.cases);
+    cases.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
 /// Checks a document that need not be stored, and writes nothing. `base` is the document that it was made from.

@@ -85,6 +85,11 @@ impl ErrorCode {
         }
     }
 
+    /// The code with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == name)
+    }
+
     /// True for the faults that put the dialogue into the stage `error`. After all others the stage stays as it is.
     pub const fn changes_stage(self) -> bool {
         matches!(self, Self::ModelUnavailable | Self::InvalidAnswer | Self::TokenBudget | Self::Internal)

@@ -103,6 +103,9 @@ pub enum MessageType {
 }
 
 impl MessageType {
+    /// All kinds.
+    pub const ALL: &'static [Self] = &[Self::Text, Self::Question, Self::Options];
+
     /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -157,6 +157,13 @@ pub struct AgentState {
 }
 
 impl AgentState {
+    /// True if a turn goes on from this state without a message: the last message is the user's, or the stage works
+    /// without the user.
+    pub fn goes_on(&self) -> bool {
+        let said_last = self.conversations.last().is_some_and(|entry| entry.role == Speaker::User);
+        self.stage.works_alone() || (said_last && self.stage != Stage::Completed)
+    }
+
     /// Adds a message, and drops the oldest ones beyond the limits.
     pub fn say(&mut self, role: Speaker, text: &str, metadata: BTreeMap<String, String>, now: Timestamp) {
         let text = cut(text, MAX_MESSAGE).into_owned();
