@@ -192,7 +192,7 @@ pub async fn publish(
         return Err(CommandError::new(ErrorKind::Forbidden, "forbidden", "`force` is for operators", hint));
     }
     let order = Order { hash: &request.hash, by: author.name(), owner, force: request.force };
-    let done = publication::publish(bench, &dialogue.state, order).await?.map_err(refused)?;
+    let done = publication::publish(bench, &dialogue.state, order).await?.map_err(|refusal| refused(&refusal))?;
     let Done { published, changed, warnings } = done;
     let workflow_id = workflow_id(&dialogue.state);
     remember(bench.store.as_ref(), dialogue, published, bench.clock.now()).await?;
@@ -230,8 +230,8 @@ fn no_draft(dialogue: &Dialogue) -> CommandError {
     )
 }
 
-fn refused(refusal: Refusal) -> CommandError {
-    let (kind, hint) = match &refusal {
+fn refused(refusal: &Refusal) -> CommandError {
+    let (kind, hint) = match refusal {
         Refusal::NoDraft => (ErrorKind::NotFound, "the dialogue writes one once its requirements are agreed on"),
         Refusal::StaleHash(_) => (ErrorKind::Conflict, "…/draft has the last draft and its hash"),
         Refusal::SourceChanged { .. } => (ErrorKind::Conflict, "…/diff?against=published has the differences"),

@@ -125,13 +125,13 @@ pub(super) async fn validate(
         Ok((definition, warnings)) => (Some(definition), Vec::new(), warnings),
         Err(error) => (None, error.into_findings()?, Vec::new()),
     };
-    let errors = with_refused_secrets(version, allowed.secrets(), errors);
+    let errors = with_refused_secrets(version, allowed.secrets(), &errors);
     let admitted = admitted.filter(|_| errors.is_empty());
     Ok((admitted, errors, warnings.iter().map(|finding| json!(finding)).collect()))
 }
 
 /// The errors, with those of the rule for secrets. What a validator has found, too, is only marked.
-fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors: Vec<Finding>) -> Vec<Value> {
+fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors: &[Finding]) -> Vec<Value> {
     let refused = secrets::refused(version.artifact, &version.document, allowed);
     let mut found: Vec<Value> = errors
         .iter()

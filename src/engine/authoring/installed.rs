@@ -145,12 +145,12 @@ impl Workshop for Installed<'_> {
         let sources: BTreeSet<&str> = facts.passages.iter().map(|hit| hit.source.as_str()).collect();
         let sources = sources.into_iter().collect::<Vec<_>>().join(", ");
         let noted = Some(("sources".to_owned(), sources)).filter(|(_, sources)| !sources.is_empty());
-        let request = prompt::request(self.prompts, question, stored, &facts).map_err(broken)?;
+        let request = prompt::request(self.prompts, question, stored, &facts).map_err(|error| broken(&error))?;
         Ok(Prepared { request, notes: BTreeMap::from_iter(noted) })
     }
 
     fn correction(&self, answer: String, problem: &str) -> Result<[PromptMessage; 2], WorkshopError> {
-        prompt::correction(self.prompts, answer, problem).map_err(broken)
+        prompt::correction(self.prompts, answer, problem).map_err(|error| broken(&error))
     }
 
     async fn keep_draft(&self, stored: &StoredState, answer: &Generation) -> Result<NewDraft, WorkshopError> {
@@ -201,6 +201,6 @@ pub fn limited_models(services: &Services, journal: &Journal, agent: &AgentConfi
     services.models.limited_by(TokenMeter::for_turn(&services.budgets, journal.clone(), agent, 0))
 }
 
-fn broken(error: PromptError) -> WorkshopError {
+fn broken(error: &PromptError) -> WorkshopError {
     WorkshopError::Fault(ErrorCode::Internal, error.to_string())
 }

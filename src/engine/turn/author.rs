@@ -61,7 +61,7 @@ impl Turn<'_> {
                 Interrupted::Conflict => self.conflict(&mut stored, &mut told),
             }
         }
-        self.end_dialogue(told)
+        self.end_dialogue(&told)
     }
 
     async fn drive(&mut self, stored: &mut StoredState, speech: Speech, told: &mut Told) -> Result<(), Interrupted> {
@@ -121,7 +121,7 @@ impl Turn<'_> {
     }
 
     /// Ends the turn. Its last events are in the outbox, so they are published after the commit.
-    fn end_dialogue(mut self: Box<Self>, told: Told) -> Result<Change, TurnError> {
+    fn end_dialogue(mut self: Box<Self>, told: &Told) -> Result<Change, TurnError> {
         self.replies = u32::try_from(told.messages.len()).unwrap_or(u32::MAX);
         self.answered = !told.messages.is_empty();
         for content in told.messages.values() {
