@@ -7,6 +7,7 @@ use bson::{Document, doc};
 use cluster::mongo::{STATES, validator};
 use mongodb::Database;
 use mongodb::options::IndexOptions;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
@@ -35,10 +36,12 @@ pub(super) async fn validation(database: &Database) -> Option<Finding> {
 /// Checks that something listens where gateways serve gRPC, and where the authoring agent is.
 pub(super) async fn ports(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let listen = settings.gateway.grpc_listen.as_deref().unwrap_or_default();
-    if !listen.is_empty() {
+    if let Some(mut listen) = settings.gateway.grpc_listen {
         let place = format!("gateway.grpc_listen = {listen}");
-        findings.push(match reach(&listen.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")).await {
+        if listen.ip().is_unspecified() {
+            listen.set_ip(if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        }
+        findings.push(match reach(&listen.to_string()).await {
             Ok(()) => Finding::ok(place, "accepts connections"),
             Err(problem) => {
                 let what = format!("no gateway of this machine serves gRPC there: {problem}");
