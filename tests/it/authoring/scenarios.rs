@@ -117,7 +117,7 @@ async fn s20_a_wish_becomes_a_workflow_that_runs(backend: Backend) {
     let (engine, gateway) = system(backend, |_| Answer::Broken).await;
     apply_mail(&engine).await;
     let url = format!("{}/hook", engine.api.base_url);
-    engine.api.script(|_, _| (200, json!({"status": "已转发"})).into());
+    engine.api.script(|_, _| (200, json!({"status": "已转发"})));
     engine.model.script(move |asked| match asked.schema.as_str() {
         "authoring_clarification" if asked.user.contains(WISH) => clarification(&[
             question("when", "哪些邮件？", "trigger"),
