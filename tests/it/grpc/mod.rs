@@ -1,5 +1,7 @@
 //! The authoring agent over gRPC: real servers beside the gateway, and clients of the same process.
 
+mod python;
+
 use crate::authoring::answers;
 use crate::support::engine::{DEADLINE, scripted};
 use crate::support::model_stream::Stream;
