@@ -20,7 +20,7 @@ pub(super) const FOLLOW: Operation =
         .details(
             "Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, \
              `status`, `step`, `run`, `decision`, `authoring` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, \
-             `StepEvent`, `RunEvent`, `DecisionEvent`, `Event` (of a dialogue) or `TurnEvent`. The last event of a turn has the field `turn`.",
+             `StepEvent`, `RunEvent`, `DecisionEvent`, `AuthoringEvent` or `TurnEvent`. The last event of a turn has the field `turn`.",
         )
         .query::<Position>()
         .last_event_id(

@@ -24,6 +24,7 @@ pub mod cause;
 pub mod depth;
 pub mod duration;
 pub mod event;
+pub mod excerpt;
 pub mod format;
 pub mod host_pattern;
 pub mod ids;

@@ -17,7 +17,7 @@ use types::authoring::{Loaded, Stage, StoredState};
 use types::timestamp::Timestamp;
 
 /// The collection of the states.
-pub(super) const STATES: &str = "workflow_agent_states";
+pub const STATES: &str = "workflow_agent_states";
 /// How often a transaction is tried again that a concurrent write has interrupted.
 const MAX_TRIES: usize = 20;
 /// MongoDB's code for a command that the user may not run.

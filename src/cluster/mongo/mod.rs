@@ -46,7 +46,7 @@ mod timers;
 mod update_ops;
 mod versioned_collection;
 
-pub use authoring::validator;
+pub use authoring::{STATES, validator};
 pub use command::{Bulk, Commands, Durability};
 pub use document::put;
 pub use versioned_collection::CURRENT_TTL;

@@ -23,7 +23,7 @@ pub(super) const CHAT: Operation = Operation::post("/api/v1/chat/stream", "autho
     .audited(false)
     .summary("Sends a message into an authoring dialogue, and follows its turn until it ends.")
     .details(
-        "`data:` is an `Event` of docs/contract/authoring.md; exactly the last one has `is_final: true`. `id:` is the \
+        "`data:` is an `AuthoringEvent`; exactly the last one has `is_final: true`. `id:` is the \
          sequence in the stream of events. A repeat with the same `message_id` (or header `Idempotency-Key`) is the \
          same turn and gets its events again, as long as they are retained.",
     )

@@ -54,17 +54,17 @@ impl Default for ConversationConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigRequest {
-    /// See [`ConversationConfig::enable_streaming`].
+    /// Sends texts piece by piece while the model writes them.
     pub enable_streaming: Option<bool>,
-    /// See [`ConversationConfig::max_turns`].
+    /// The largest number of the user's messages, 1 to 500; 50 by default.
     pub max_turns: Option<i64>,
-    /// See [`ConversationConfig::timeout_seconds`].
+    /// The seconds that one stage may take, 1 to 300; 30 by default.
     pub timeout_seconds: Option<i64>,
-    /// See [`ConversationConfig::language`].
+    /// The language of the engine's own texts: `zh`, the default, or `en`.
     pub language: Option<String>,
-    /// See [`ConversationConfig::enable_rag`].
+    /// Shows passages of the agent's knowledge to the model.
     pub enable_rag: Option<bool>,
-    /// See [`ConversationConfig::preferences`].
+    /// Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model is shown all.
     pub preferences: Option<BTreeMap<String, String>>,
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 /// One event of a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AuthoringEvent")]
 pub struct Event {
     /// Type and content.
     #[serde(flatten)]
@@ -218,7 +219,7 @@ pub struct TestResults {
     pub not_run: Vec<Value>,
 }
 
-/// A document that is ready. The stored event lacks `definition`, as in [`DraftWritten`].
+/// A document that is ready. The stored event lacks `definition`, as that of a draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Complete {
     /// The hash of the document.

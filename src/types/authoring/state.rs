@@ -4,7 +4,7 @@
 use super::config::ConversationConfig;
 use super::message::Event;
 use super::stage::{Artifact, Category, Complexity, Origin, Publish, Purpose, Speaker, Stage};
-use crate::session::history::cut;
+use crate::excerpt::cut;
 use crate::timestamp::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -211,7 +211,7 @@ pub struct Draft {
     pub changes: Vec<String>,
     /// Its tests by the model, as JSON texts: a store keeps their bytes, whatever keys they have.
     pub cases: Vec<String>,
-    /// The report of the checks, as the JSON text of a [`Debugging`](super::message::Debugging).
+    /// The report of the checks, as a JSON text: the `data` of a `workflow_debugging` event.
     pub report: Option<String>,
 }
 

@@ -74,7 +74,7 @@ const RULES: [(&str, &str, &[Role]); 42] = [
     ("knowledge remove", "--agent sales kb.md", ADMINS),
     ("workflows list", "", READERS),
     ("workflows show", "research_workflow", READERS),
-    ("workflows run", "smart_router hi", OPERATORS),
+    ("workflows run", "smart_router hi", AUTHORS),
     ("workflows apply", "workflow.json", ADMINS),
     ("workflows delete", "w1", ADMINS),
     ("runs list", "", READERS),

@@ -74,7 +74,11 @@ async fn a_spent_budget_is_an_error_of_the_dialogue(backend: Backend) {
 
 async fn refused_messages_count_as_no_turn(backend: Backend) {
     let engine = started(backend, answers::script).await;
-    let empty = say(&engine, "m-1", "  ").await;
+    let attached = json!([{"type": "image", "url": "https://example.com/a.png"}]);
+    let job =
+        json!({"type": "user_message", "session_id": "s1", "job_id": "m-1", "text": "  ", "attachments": attached});
+    engine.publish_job("s1", job).await;
+    let empty = engine.turn("s1", "m-1").await;
     assert_eq!(empty.reason.as_deref(), Some("empty_message"));
     let large = say(&engine, "m-2", &"长".repeat(22_000)).await;
     assert_eq!(large.reason.as_deref(), Some("message_too_large"));

@@ -1,10 +1,12 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] what goes
-//! wrong in them, [`lanes`] which messages reach them and how they end. The crash points are those of `crash`.
+//! wrong in them, [`lanes`] which messages reach them and how they end, [`scenarios`] the
+//! acceptance scenarios over HTTP. The crash points are those of `crash`.
 
 pub mod answers;
 mod dialogues;
 mod faults;
 mod lanes;
+mod scenarios;
 
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE, Engine};

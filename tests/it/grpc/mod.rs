@@ -2,6 +2,7 @@
 
 use crate::authoring::answers;
 use crate::support::engine::{DEADLINE, scripted};
+use crate::support::model_stream::Stream;
 use crate::support::script::{Answer, Asked, ScriptedModel};
 use ::grpc::generated::workflow_agent::workflow_agent_client::WorkflowAgentClient;
 use ::grpc::generated::workflow_agent::{ConversationRequest, ConversationResponse};
@@ -91,7 +92,19 @@ fn message(text: &str) -> ConversationRequest {
 
 /// The answers of an author, and of the nodes that a rehearsal runs.
 fn script(asked: &Asked) -> Answer {
-    if asked.schema.starts_with("authoring_") { answers::script(asked) } else { Answer::Content("汇总".into()) }
+    match asked.schema.as_str() {
+        "" => Answer::Content("汇总".into()),
+        // In two pieces.
+        "authoring_clarification" => match answers::script(asked) {
+            Answer::Content(text) => {
+                let middle = text.floor_char_boundary(text.len() / 4);
+                let (first, rest) = text.split_at(middle);
+                Answer::Stream(Stream::of([first, rest]))
+            }
+            other => other,
+        },
+        _ => answers::script(asked),
+    }
 }
 
 fn state(responses: &[AuthorResponse]) -> AgentState {
