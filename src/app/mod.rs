@@ -38,7 +38,7 @@
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
 //! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
-//! store, [`rehearsal`] tries drafts in an engine in memory, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
+//! store, [`rehearsal`] tests drafts in an engine in memory, `trial` lets a person try them, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
 mod author;
@@ -50,6 +50,7 @@ mod presence;
 mod rehearsal;
 mod replay;
 mod services;
+mod trial;
 mod workflows;
 
 pub use answer::Answer;
@@ -86,6 +87,7 @@ use engine::worker::Worker;
 use engine::workflow::Flows;
 use gateway::GatewayState;
 use presence::Presence;
+use rehearsal::LiveRehearsal;
 use sandbox::Sandbox;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -96,6 +98,7 @@ use storage::queue::{From, Queue};
 use storage::store::Store;
 use tokio::net::TcpListener;
 use tracing::info;
+use trial::TrialRoom;
 use types::event::Reply;
 use types::job::Command;
 use types::session::Session;
@@ -338,6 +341,8 @@ impl Engine {
             .with_knowledge(self.knowledge.clone())
             .with_sandbox(Arc::clone(&self.sandbox))
             .with_connectors(Arc::clone(&self.connectors))
+            .with_trials(Arc::new(TrialRoom::of(self)))
+            .with_replays(Arc::new(LiveRehearsal::of(self)))
             .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
     }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use base::config::{Backend, Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
+use definitions::knowledge::source::Source;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::action::stand_in::StandIn;
 use engine::model::Model;
@@ -40,19 +41,21 @@ pub struct Rehearsal {
     flows: Flows,
     agents: Vec<AgentRecord>,
     workflows: Vec<WorkflowRecord>,
+    /// What the draft of an agent answers from, besides the texts that come with it.
+    knowledge: Vec<Source>,
 }
 
 impl Rehearsal {
     /// With the models of the settings.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
-        let (models, agents, workflows) = (Vec::new(), Vec::new(), Vec::new());
-        Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows }
+        let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows, knowledge }
     }
 
     /// With the models and the registered flows of an engine, and the agents and workflows in its store.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
-        LiveRehearsal::of(engine).now().await
+        LiveRehearsal::of(engine).now(None).await
     }
 
     /// With the models of the settings and these, and these flows.
@@ -80,11 +83,28 @@ impl Rehearsal {
         stand_in: &Arc<StandIn>,
         patience: Duration,
     ) -> Result<Engine, EngineError> {
+        let mut builder = self.builder();
+        builder.stand_in = Some(Arc::clone(stand_in));
+        let engine = Box::pin(builder.patience(patience).open()).await?;
+        self.fill(&engine, draft).await?;
+        if let Some(plan) = plan {
+            engine.store().put_plan(plan.clone()).await?;
+        }
+        // No scheduler: no follow-up timer of a draft fires.
+        engine.start_worker()?;
+        Ok(engine)
+    }
+
+    /// An engine in memory with the models and flows.
+    pub(super) fn builder(&self) -> EngineBuilder {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
-        builder.stand_in = Some(Arc::clone(stand_in));
-        let engine = Box::pin(builder.patience(patience).open()).await?;
+        builder
+    }
+
+    /// Puts the draft into an engine, and what it may refer to.
+    pub(super) async fn fill(&self, engine: &Engine, draft: &Draft) -> Result<(), EngineError> {
         let store = engine.store();
         for agent in &self.agents {
             store.put_agent(agent.clone()).await?;
@@ -96,15 +116,14 @@ impl Rehearsal {
             Draft::Agent(agent, texts) => {
                 store.put_agent(agent.clone()).await?;
                 engine.apply_knowledge(agent.id(), texts.clone()).await?;
+                for source in self.knowledge.iter().filter(|source| source.entry.agent_id == agent.id()) {
+                    store.put_knowledge(source.clone()).await?;
+                }
+                engine.knowledge.refresh(agent.id()).await?;
             }
             Draft::Workflow(workflow) => drop(store.put_workflow(workflow.clone()).await?),
         }
-        if let Some(plan) = plan {
-            store.put_plan(plan.clone()).await?;
-        }
-        // No scheduler: no follow-up timer of a draft fires.
-        engine.start_worker()?;
-        Ok(engine)
+        Ok(())
     }
 
     /// Runs one test. Returns the plan of the agent as well, which the next test need not make again.
@@ -170,13 +189,19 @@ impl LiveRehearsal {
         }
     }
 
-    async fn now(&self) -> Result<Rehearsal, StoreError> {
+    /// With what is stored now, and what this agent answers from.
+    pub(super) async fn now(&self, agent_id: Option<&str>) -> Result<Rehearsal, StoreError> {
         let (agents, workflows) = futures::try_join!(self.store.agents(), self.store.workflows())?;
+        let knowledge = match agent_id {
+            Some(agent_id) => self.store.knowledge(agent_id).await?,
+            None => Vec::new(),
+        };
         let rehearsal = Rehearsal::among(&self.settings, &self.env, self.models.clone(), self.flows.clone());
-        Ok(rehearsal.with(
+        let rehearsal = rehearsal.with(
             agents.good.iter().map(|agent| AgentRecord::clone(agent)),
             workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
-        ))
+        );
+        Ok(Rehearsal { knowledge, ..rehearsal })
     }
 }
 
@@ -192,7 +217,11 @@ impl Rehearse for LiveRehearsal {
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
             return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
         };
-        match self.now().await {
+        let agent_id = match draft {
+            Draft::Agent(agent, _) => Some(agent.id()),
+            Draft::Workflow(_) => None,
+        };
+        match self.now(agent_id).await {
             Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
             Err(error) => Ok(not_run(error.to_string())),
         }
@@ -212,7 +241,7 @@ impl Replay for LiveRehearsal {
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
             return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
         };
-        match self.now().await {
+        match self.now(Some(agent.id())).await {
             Ok(rehearsal) => {
                 rehearsal.replay(agent, texts, turns, until.saturating_duration_since(Instant::now())).await
             }
@@ -274,19 +303,24 @@ async fn converse(
     Ok(TestResult::Passed)
 }
 
+/// A run with the input of a test.
+pub(super) fn new_run(workflow: &WorkflowRecord, input: Option<Value>) -> NewRun {
+    let (query, input) = match input {
+        None | Some(Value::Null) => (String::new(), None),
+        Some(Value::Object(inputs)) => (String::new(), Some(inputs)),
+        Some(Value::String(query)) => (query, None),
+        Some(other) => (other.to_string(), None),
+    };
+    NewRun { input, ..NewRun::new(workflow.id(), query) }
+}
+
 async fn run(
     engine: &Engine,
     workflow: &WorkflowRecord,
     test: &RehearsalTest,
     stand_in: &StandIn,
 ) -> Result<TestResult, EngineError> {
-    let (query, input) = match test.input.clone() {
-        None | Some(Value::Null) => (String::new(), None),
-        Some(Value::Object(inputs)) => (String::new(), Some(inputs)),
-        Some(Value::String(query)) => (query, None),
-        Some(other) => (other.to_string(), None),
-    };
-    let started = engine.start_run(NewRun { input, ..NewRun::new(workflow.id(), query) }).await?;
+    let started = engine.start_run(new_run(workflow, test.input.clone())).await?;
     let ended = engine.run_ended(&started.run_id).await?;
     let output = match (ended.status, &ended.error) {
         (RunStatus::Completed, _) => Ok(ended.output.as_deref().unwrap_or_default()),
@@ -298,127 +332,4 @@ async fn run(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Script, act, say};
-    use serde_json::json;
-    use std::net::TcpListener;
-    use types::timestamp::Timestamp;
-
-    /// A socket that no rehearsal may connect to.
-    struct Outside(TcpListener);
-
-    impl Outside {
-        fn listen() -> Self {
-            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-            socket.set_nonblocking(true).unwrap();
-            Self(socket)
-        }
-
-        fn url(&self) -> String {
-            format!("http://{}/x", self.0.local_addr().unwrap())
-        }
-
-        fn saw_nothing(&self) {
-            let error = self.0.accept().map(|(_, from)| from).unwrap_err();
-            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-        }
-    }
-
-    fn rehearsal(model: Option<&Script>) -> Rehearsal {
-        let mut settings = Settings::default();
-        settings.http.allow_private = vec!["*".into()];
-        let mut rehearsal = Rehearsal::new(&settings, &Environment::default());
-        rehearsal.models.extend(model.map(|model| ("default".to_owned(), Arc::new(model.clone()) as Arc<dyn Model>)));
-        rehearsal
-    }
-
-    fn agent(outside: &Outside) -> Draft {
-        let document = json!({
-            "id": "shop", "greeting": "您好", "sop": "查询订单", "handoff": {"http": {"method": "POST", "url": outside.url()}},
-            "skills": [{"id": "order", "http": {"method": "GET", "url": outside.url()}}],
-            "tools": [{"id": "eta", "http": {"method": "POST", "url": outside.url()}}, {"id": "now", "builtin": "now"}],
-            "timers": [{"name": "later", "delay": "1s", "message": "还在吗？"}],
-        });
-        Draft::Agent(AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap(), Vec::new())
-    }
-
-    async fn results(draft: &Draft, model: Option<&Script>, document: Value) -> Rehearsed {
-        let tests = engine::rehearsal::tests(&document).unwrap();
-        rehearsal(model).rehearse(draft, &tests, Duration::from_secs(60)).await.unwrap()
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_agent_is_rehearsed_with_the_answers_of_its_tests_and_nothing_leaves_the_process() {
-        let outside = Outside::listen();
-        let model = Script::by(|asked| match (asked.message.as_str(), &asked.last_action) {
-            ("订单？", None) => act("SKILL", "order", json!({})),
-            ("Where?", None) => act("TOOL", "eta", json!({})),
-            ("human", _) => crate::testing::hand_off("稍等"),
-            (_, Some((_, result))) => say(result.to_string()),
-            _ => say("?"),
-        });
-        let turn = |text: &str, expect: Value| json!([{"say": text, "expect": expect}]);
-        let report = results(
-            &agent(&outside),
-            Some(&model),
-            json!([
-                {"name": "answered", "answers": {"order": {"state": "已发货"}},
-                 "turns": turn("订单？", json!({"status": "ready", "calls": ["order"], "reply_contains": ["您好", "已发货"]}))},
-                {"name": "deviates", "answers": {"eta": {"days": 3}},
-                 "turns": [{"say": "hi"}, {"say": "Where?", "expect": {"calls": ["eta"], "reply_contains": "4"}}]},
-                {"name": "unanswered", "turns": turn("Where?", json!({"not_contains": "no answer is given for `eta`"}))},
-                {"name": "handoff without an answer", "turns": turn("human", json!({"status": "transferred"}))},
-                {"name": "handoff", "answers": {"handoff": {}}, "turns": turn("human", json!({"status": "transferred"}))},
-            ]),
-        )
-        .await;
-        outside.saw_nothing();
-        assert_eq!((report.passed, report.failed, report.not_run), (2, 3, 0), "{report:#?}");
-        let TestResult::Failed(deviates) = &report.tests[1].result else { panic!("{report:?}") };
-        assert_eq!((deviates.turn, deviates.what.as_str(), &deviates.expected), (2, "reply_contains", &json!("4")));
-        let TestResult::Failed(unanswered) = &report.tests[2].result else { panic!("{report:?}") };
-        assert!(unanswered.unanswered[0].contains("no answer is given for `eta`"), "{unanswered:?}");
-        assert!(!report.is_ok());
-        let plans = model.asked().iter().filter(|asked| asked.schema == "plan_and_decision").count();
-        assert_eq!((plans, report.plan.is_some()), (1, true), "the plan is made once");
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nodes_that_reach_outside_are_answered_or_fail_and_nothing_leaves_the_process() {
-        let outside = Outside::listen();
-        let document = json!({
-            "type": "graph", "id": "w", "name": "x", "description": "x",
-            "nodes": [
-                {"node_id": "fetch", "name": "取", "type": "HTTP", "config": {"url": outside.url(), "method": "GET"}},
-                {"node_id": "end", "name": "止", "type": "END", "config": {"output": "got ${fetch.output.data}"}},
-            ],
-            "edges": [{"source": "fetch", "target": "end"}],
-        });
-        let record = definitions::workflow::read::text("w.json".as_ref(), &document.to_string());
-        let draft = Draft::Workflow(record.unwrap_or_else(|error| panic!("{error}")));
-        let report = results(
-            &draft,
-            None,
-            json!([
-                {"name": "answered", "input": {}, "answers": {"fetch": {"status": 200, "data": "好"}},
-                 "expect": {"output_contains": "got 好"}},
-                {"name": "unanswered", "input": {}},
-            ]),
-        )
-        .await;
-        outside.saw_nothing();
-        assert_eq!((report.passed, report.failed), (1, 1), "{report:#?}");
-        let TestResult::Failed(failed) = &report.tests[1].result else { panic!("{report:?}") };
-        assert_eq!(failed.what, "end");
-        assert!(failed.got.to_string().contains("NO_ANSWER"), "{failed:?}");
-    }
-
-    #[tokio::test]
-    async fn tests_of_the_other_kind_are_refused() {
-        let draft = agent(&Outside::listen());
-        let tests = engine::rehearsal::tests(&json!([{"name": "x", "input": "a"}])).unwrap();
-        let refused = rehearsal(None).rehearse(&draft, &tests, Duration::from_secs(9)).await.unwrap_err();
-        assert!(refused.to_string().contains("`x` has no `turns`"), "{refused}");
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! Tests of a draft, and the comparison of a rehearsed turn or run with what a test expects. The rehearsal itself needs an
-//! engine in memory, so it is the [`Rehearse`] of the layer that can build one.
+//! engine in memory, so it is the [`Rehearse`] of the layer that can build one. [`trial`] has the tests that a person makes.
+
+pub mod trial;
 
 use crate::action::stand_in::NoAnswer;
 use async_trait::async_trait;

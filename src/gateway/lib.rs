@@ -70,6 +70,7 @@ pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 
+use authoring::replays::Replays;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
@@ -82,6 +83,8 @@ use definitions::agent::validate::KnownNames;
 use engine::authoring::Workbench;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
+use engine::rehearsal::trial::Try;
+use engine::replay::Replay;
 use engine::workflow::Flows;
 use failures::Failures;
 use health::Readiness;
@@ -123,6 +126,11 @@ pub struct GatewayState {
     connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
+    /// Tries the drafts of dialogues; `None` if this process can build no engine.
+    trials: Option<Arc<dyn Try>>,
+    /// Replays recorded turns against drafts.
+    replayer: Option<Arc<dyn Replay>>,
+    replays: Replays,
     agent_rates: Arc<AgentRates>,
     /// The result of the last examination for `/readyz`.
     readiness: Readiness,
@@ -159,6 +167,9 @@ impl GatewayState {
             connectors,
             limits,
             streams,
+            trials: None,
+            replayer: None,
+            replays: Replays::default(),
             agent_rates,
             readiness: Readiness::default(),
             stop,
@@ -189,6 +200,16 @@ impl GatewayState {
     /// Shares the connectors of this process's worker.
     pub fn with_connectors(self, connectors: Arc<Connectors>) -> Self {
         Self { connectors, ..self }
+    }
+
+    /// Tries the drafts of dialogues in this process.
+    pub fn with_trials(self, trials: Arc<dyn Try>) -> Self {
+        Self { trials: Some(trials), ..self }
+    }
+
+    /// Replays recorded turns against drafts in this process.
+    pub fn with_replays(self, replayer: Arc<dyn Replay>) -> Self {
+        Self { replayer: Some(replayer), ..self }
     }
 
     /// Replaces the flows that workflows may name, for a program with its own flows.

@@ -220,7 +220,7 @@ async fn remember(
     }
 }
 
-fn no_draft(dialogue: &Dialogue) -> CommandError {
+pub(super) fn no_draft(dialogue: &Dialogue) -> CommandError {
     let message = format!("session `{}` has no such draft", dialogue.session.session_id);
     CommandError::new(
         ErrorKind::NotFound,

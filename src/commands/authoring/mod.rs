@@ -3,6 +3,7 @@
 //! - [`artifact`]: what it makes, and its publication.
 //! - [`create`]: begins a dialogue.
 //! - [`chat`]: checks a message of its user and puts it on the lane. A worker answers with events.
+//! - [`trial`]: tests of the draft by a person, and replays against it.
 //! - [`view`]: the state as clients read it.
 //!
 //! Each command works for an [`Author`]: a user sees the own dialogues only, and those of others do not exist for them.
@@ -10,6 +11,7 @@
 pub mod artifact;
 pub mod chat;
 pub mod create;
+pub mod trial;
 pub mod view;
 
 use crate::error::{CommandError, ErrorKind};

@@ -3,6 +3,7 @@
 use super::ActionResult;
 use super::call_values::{CallValues, SessionFacts};
 use super::stand_in::StandIn;
+use super::would_call::WouldCall;
 use crate::template::{Filler, Missing, escape_for, fill_url, text};
 use base::config::SecretError;
 use base::config::mask::MASK;
@@ -160,6 +161,22 @@ impl HttpCaller {
         idempotency_key: &str,
     ) -> ActionResult {
         Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
+    }
+
+    /// What the call of an action would reach: its API, or the function of this id.
+    pub(crate) fn would_call(&self, call: Option<&HttpCall>, id: &str, params: &Map<String, Value>) -> WouldCall {
+        call.map_or_else(|| WouldCall::function(id, params), |call| self.would_send(call, params, None))
+    }
+
+    /// What a call would send. In place of secrets it has asterisks.
+    pub(crate) fn would_send(&self, call: &HttpCall, params: &Map<String, Value>, body: Option<&Value>) -> WouldCall {
+        let masking = SecretFill::new(Arc::new(|_, _| Ok(MASK.to_owned())), Arc::clone(&self.secrets.mask));
+        match (Self { secrets: masking, ..self.clone() }).prepare(call, params, body) {
+            Ok(PreparedRequest { method, url, body, .. }) => {
+                WouldCall::request(method.as_str(), &self.mask(url.as_str()), body.as_deref())
+            }
+            Err(problem) => WouldCall::Refused { problem: self.mask(&problem) },
+        }
     }
 
     /// Replaces the values of secrets in a text by asterisks.

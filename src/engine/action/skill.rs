@@ -41,6 +41,7 @@ async fn call(
         return ActionResult::failed(format!("invalid params: {problem}"));
     }
     if let Some(stand_in) = http.stand_in() {
+        stand_in.called(&skill.id, || http.would_call(skill.http.as_ref(), &skill.id, &action.params));
         return stand_in.call(&skill.id, &action.params);
     }
     match &skill.http {

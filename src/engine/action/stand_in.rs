@@ -2,6 +2,7 @@
 //! nodes of workflows get given outputs. Without one they fail, and nothing is called.
 
 use super::ActionResult;
+use super::would_call::WouldCall;
 use decisions::reference::resolve::as_text;
 use serde_json::{Map, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,9 +38,20 @@ pub struct RecordedCall {
     pub result: ActionResult,
 }
 
+/// A call that was not made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotMade {
+    /// The skill, tool, flow or node; [`HANDOFF_ID`] for a handoff.
+    pub id: String,
+    /// Whether there was an answer in place of its result.
+    pub answered: bool,
+    /// What it would have reached.
+    pub would_call: WouldCall,
+}
+
 enum Answers {
     /// Outputs by the id of an action or a node.
-    Given(Map<String, Value>),
+    Given(Mutex<Map<String, Value>>),
     /// The calls that are left of a recorded turn.
     Recorded(Mutex<Vec<RecordedCall>>),
 }
@@ -48,17 +60,45 @@ enum Answers {
 pub struct StandIn {
     answers: Answers,
     missing: Mutex<Vec<NoAnswer>>,
+    /// The calls so far; `None` if nobody asks for them.
+    calls: Option<Mutex<Vec<NotMade>>>,
 }
 
 impl StandIn {
     /// Answers by the id of an action or a node, as often as it is called.
     pub fn given(answers: Map<String, Value>) -> Self {
-        Self { answers: Answers::Given(answers), missing: Mutex::default() }
+        Self { answers: Answers::Given(Mutex::new(answers)), missing: Mutex::default(), calls: None }
+    }
+
+    /// Has no answers until it is given some, and keeps what would have been called.
+    pub fn watched() -> Self {
+        Self { calls: Some(Mutex::default()), ..Self::given(Map::new()) }
+    }
+
+    /// Replaces the answers, and forgets which calls had none.
+    pub fn give(&self, answers: Map<String, Value>) {
+        if let Answers::Given(given) = &self.answers {
+            *locked(given) = answers;
+        }
+        locked(&self.missing).clear();
+    }
+
+    /// The calls since this was last asked, in order.
+    pub fn take_calls(&self) -> Vec<NotMade> {
+        self.calls.as_ref().map(|calls| std::mem::take(&mut *locked(calls))).unwrap_or_default()
+    }
+
+    /// Notes a call that is not made.
+    pub(crate) fn called(&self, id: &str, would_call: impl FnOnce() -> WouldCall) {
+        if let Some(calls) = &self.calls {
+            let call = NotMade { id: id.to_owned(), answered: self.has(id), would_call: would_call() };
+            locked(calls).push(call);
+        }
     }
 
     /// Answers each recorded call once.
     pub fn recorded(calls: Vec<RecordedCall>) -> Self {
-        Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default() }
+        Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default(), calls: None }
     }
 
     /// The calls that had no answer so far, in order.
@@ -69,7 +109,7 @@ impl StandIn {
     /// The result of a skill, a tool or a handoff.
     pub(crate) fn call(&self, id: &str, params: &Map<String, Value>) -> ActionResult {
         match &self.answers {
-            Answers::Given(answers) => match answers.get(id) {
+            Answers::Given(answers) => match locked(answers).get(id) {
                 // Null means no content, as in the response of an API.
                 Some(Value::Null) => ActionResult { result: None, ..ActionResult::ok(Value::Null) },
                 Some(output) => ActionResult::ok(output.clone()),
@@ -91,7 +131,7 @@ impl StandIn {
         is_function: bool,
     ) -> Option<Result<String, String>> {
         match &self.answers {
-            Answers::Given(answers) => match answers.get(id) {
+            Answers::Given(answers) => match locked(answers).get(id) {
                 Some(output) => Some(Ok(as_text(output))),
                 None => is_function.then(|| Err(self.refuse(id).to_string())),
             },
@@ -106,7 +146,7 @@ impl StandIn {
     /// Whether there is an answer for an action.
     pub(crate) fn has(&self, id: &str) -> bool {
         match &self.answers {
-            Answers::Given(answers) => answers.contains_key(id),
+            Answers::Given(answers) => locked(answers).contains_key(id),
             Answers::Recorded(calls) => locked(calls).iter().any(|call| call.target == id),
         }
     }
@@ -114,7 +154,7 @@ impl StandIn {
     /// The given output of a node or an action.
     pub(crate) fn output(&self, id: &str) -> Option<Value> {
         match &self.answers {
-            Answers::Given(answers) => answers.get(id).cloned(),
+            Answers::Given(answers) => locked(answers).get(id).cloned(),
             Answers::Recorded(_) => None,
         }
     }
@@ -170,6 +210,29 @@ mod tests {
         let error = stand_in.call("book", &Map::new()).error.unwrap();
         assert!(error.starts_with("rehearsal: no answer is given for `book`"), "{error}");
         assert_eq!(stand_in.missing(), [NoAnswer::NotGiven("book".into())]);
+    }
+
+    #[test]
+    fn a_watched_one_keeps_what_would_have_been_called() {
+        let stand_in = StandIn::watched();
+        let call = |id: &str| {
+            stand_in.called(id, || WouldCall::request("POST", "https://a.example.com/x?y=1", Some(b"{\"n\":1}")));
+            stand_in.call(id, &Map::new()).ok
+        };
+        stand_in.give(fields(json!({"eta": 2})));
+        assert_eq!((call("eta"), call("book"), stand_in.missing().len()), (true, false, 1));
+        let made = stand_in.take_calls();
+        assert_eq!(
+            made.iter().map(|made| (&*made.id, made.answered)).collect::<Vec<_>>(),
+            [("eta", true), ("book", false)]
+        );
+        let shown = json!({"method": "POST", "url": "https://a.example.com/x?y=1", "body": {"n": 1}});
+        assert_eq!(json!(made[0].would_call), shown);
+        stand_in.give(Map::new());
+        assert_eq!(
+            (call("eta"), stand_in.missing(), stand_in.take_calls().len()),
+            (false, vec![NoAnswer::NotGiven("eta".into())], 1)
+        );
     }
 
     #[test]

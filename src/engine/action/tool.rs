@@ -119,6 +119,7 @@ async fn call(http: &HttpCaller, tools: &Tools, tool: &Tool, action: &Action, id
     if let Some(stand_in) = http.stand_in()
         && (tool.builtin.is_none() || stand_in.has(&tool.id))
     {
+        stand_in.called(&tool.id, || http.would_call(tool.http.as_ref(), &tool.id, &action.params));
         return stand_in.call(&tool.id, &action.params);
     }
     match (&tool.http, tool.builtin.as_deref()) {

@@ -104,6 +104,12 @@ pub async fn examine(
     Ok(Verdict { checked: Checked { report, problems }, plan })
 }
 
+/// The document as an agent or workflow that can work, or the errors of the validators.
+pub async fn usable(bench: &Workbench, version: &DraftVersion) -> Result<Result<Definition, Vec<Value>>, StoreError> {
+    let (definition, errors, _) = validate(bench, version).await?;
+    Ok(definition.ok_or(errors))
+}
+
 /// The definition if it can work, the errors, and the warnings.
 pub(super) async fn validate(
     bench: &Workbench,

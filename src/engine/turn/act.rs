@@ -4,6 +4,7 @@ use super::pending_flow::{FlowCall, FlowEnd};
 use super::state::Turn;
 use crate::action::outcome::{self, CallLabels};
 use crate::action::system::Operation;
+use crate::action::would_call::WouldCall;
 use crate::action::{ActionResult, skill, tool};
 use crate::execution::TurnError;
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
@@ -125,6 +126,9 @@ impl Turn<'_> {
             Err(problem) => return Ok(FlowEnd::Failed(problem)),
         };
         let stand_in = self.services.http.stand_in();
+        if let Some(stand_in) = stand_in.filter(|_| found.is_some()) {
+            stand_in.called(&action.target, || WouldCall::function(&action.target, &action.params));
+        }
         match stand_in.and_then(|stand_in| stand_in.flow(&action.target, &action.params, found.is_some())) {
             Some(Ok(text)) => return Ok(FlowEnd::Said(text)),
             Some(Err(problem)) => return Ok(FlowEnd::Failed(problem)),

@@ -137,7 +137,10 @@ impl Turn<'_> {
         let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {
             let begun = Instant::now();
             let result = match http.stand_in() {
-                Some(stand_in) => stand_in.call(HANDOFF_ID, &Map::new()),
+                Some(stand_in) => {
+                    stand_in.called(HANDOFF_ID, || http.would_send(&call, &Map::new(), Some(&body)));
+                    stand_in.call(HANDOFF_ID, &Map::new())
+                }
                 None => http.post(&call, &Map::new(), &body, &idempotency_key).await,
             };
             outcome::report_result(

@@ -55,8 +55,33 @@ pub(super) const PUBLICATION: Codes = codes! {
         in another session" "set `preferences.target_id` in `config` to a free id";
     CONFLICT "quota_exceeded" "`research` has 1000 stored versions, which is the limit (`quotas.versions`)"
         "delete old versions, or raise `quotas.versions`";
+};
+pub(super) const UNUSABLE: Codes = codes! {
     UNPROCESSABLE_ENTITY "invalid_workflow" "the document cannot work: nodes[1]: there is no node `b`"
         "say in the dialogue what is to be changed";
     UNPROCESSABLE_ENTITY "invalid_agent" "the document cannot work: skills[0]: the secret `KEY` is not allowed"
         "say in the dialogue what is to be changed";
+};
+pub(super) const TRIAL: Codes = codes! {
+    BAD_REQUEST "invalid_request" "input is for workflows; the draft is an agent" "send the message as `text`";
+    BAD_REQUEST "empty_message" "text is empty" "give the message as `text`";
+    FORBIDDEN "forbidden" "`live` is for operators" "give the results of the calls as `answers`, or ask an operator";
+    CONFLICT "busy" "the draft is answering another message of this test" "send the next message when it has ended";
+    PAYLOAD_TOO_LARGE "message_too_large" "text has 70000 bytes; the limit is 65536" "send a shorter text";
+    SERVICE_UNAVAILABLE "too_many_tests" "16 tests of drafts are going on" "try again in a minute";
+    SERVICE_UNAVAILABLE "test_unavailable" "the draft cannot be tried in this process: the environment variable `KEY` is not set"
+        "the gateway itself runs the draft: it needs the models of the settings, with their keys";
+};
+pub(super) const REPLAY: Codes = codes! {
+    BAD_REQUEST "invalid_request" "turns is 51; it must be 1 to 50" "without `turns` it is 20";
+    NOT_FOUND "unknown_agent" "there is no agent `sales`"
+        "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows the stored agents";
+    CONFLICT "not_an_agent" "the draft is a workflow; only turns of agents can be replayed" "POST …/test runs a workflow";
+    SERVICE_UNAVAILABLE "too_many_replays" "2 replays are running" "begin this one when another has ended";
+    SERVICE_UNAVAILABLE "test_unavailable" "this gateway cannot run drafts"
+        "ask a gateway of `turnwheel dev` or `turnwheel serve`; a program serves `Engine::router`";
+};
+pub(super) const REPORT: Codes = codes! {
+    NOT_FOUND "unknown_replay" "there is no replay `5b0c9a3e` of session `s1`"
+        "the gateway that began it has the last 32 in memory; begin it again";
 };

@@ -5,6 +5,7 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::stage_context::{EventPayload, StageContext};
 use super::task_agent;
+use crate::action::would_call::WouldCall;
 use crate::journal::{Done, Durability, Label, StepError};
 use crate::model::delta::Deltas;
 use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
@@ -46,6 +47,7 @@ pub(super) async fn run(
         return record_output(context, id, input, String::new()).await;
     }
     if let Some(stand_in) = context.services().http.stand_in() {
+        stand_in.called(id, || WouldCall::Function { function: id.to_owned(), params: input.into() });
         let Some(output) = stand_in.output(id) else { return Err(Failure::fatal(context, stand_in.refuse(id))) };
         context.emit(RunEventType::RunStarted, EventPayload::default());
         let output = record_output(context, id, input, as_text(&output)).await?;

@@ -20,6 +20,7 @@ use super::node::NodeRun;
 use super::resolved::ResolvedNode;
 use super::values::NodeValues;
 use crate::action::stand_in::NO_ANSWER;
+use crate::action::would_call::WouldCall;
 use crate::journal::StepError;
 use crate::workflow::orchestration::stage_context::StageContext;
 use decisions::limits::MAX_SECONDS;
@@ -42,7 +43,7 @@ pub(super) fn perform<'r>(
     here: &'r StageContext,
     resolved: &'r ResolvedNode,
 ) -> BoxFuture<'r, Result<Value, NodeError>> {
-    if let Some(rehearsed) = rehearsed(run, here) {
+    if let Some(rehearsed) = rehearsed(run, here, resolved) {
         return async move { rehearsed }.boxed();
     }
     match run.node.kind() {
@@ -62,9 +63,16 @@ pub(super) fn perform<'r>(
 
 /// The end of a node in a rehearsal that the node must not reach itself. `None` for a node that computes its output, and
 /// outside of a rehearsal.
-fn rehearsed(run: &NodeRun<'_>, here: &StageContext) -> Option<Result<Value, NodeError>> {
+fn rehearsed(run: &NodeRun<'_>, here: &StageContext, resolved: &ResolvedNode) -> Option<Result<Value, NodeError>> {
     let stand_in = here.services().http.stand_in()?;
     let (id, kind) = (run.node.spec.node_id.as_str(), run.node.kind());
+    match kind {
+        NodeType::Http => stand_in.called(id, || http::would_call(here, resolved)),
+        NodeType::Python | NodeType::Database => {
+            stand_in.called(id, || WouldCall::node(kind.as_str(), resolved.recorded()));
+        }
+        _ => {}
+    }
     if let Some(output) = stand_in.output(id) {
         return Some(Ok(output));
     }
