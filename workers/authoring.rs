@@ -4,7 +4,7 @@ use crate::author::short;
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::list_args::ListArgs;
-use crate::table::{one_line, print, print_json, rough, table};
+use crate::table::{one_line, print, print_json, printable, rough, table};
 use base::clock;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
@@ -17,6 +17,7 @@ Examples:
   turnwheel authoring list                        the dialogues, last changed first
   turnwheel authoring list --stage negotiation    those that wait for a yes
   turnwheel authoring show 1f0c…                  where one stands, and its last messages
+  turnwheel authoring show 1f0c… --yaml           its last draft as a file; --diff shows the changes
   turnwheel authoring delete 1f0c…                with its drafts; what it has published stays
 
 `turnwheel author` begins a dialogue, or goes on with one.";
@@ -32,7 +33,7 @@ pub enum Authoring {
     List(ListDialogues),
     /// Show where a dialogue stands, and its last messages
     #[command(after_help = EXAMPLES)]
-    Show(OneDialogue),
+    Show(ShowDialogue),
     /// Delete a dialogue with its drafts
     #[command(after_help = EXAMPLES)]
     Delete(OneDialogue),
@@ -58,6 +59,18 @@ pub struct OneDialogue {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowDialogue {
+    #[command(flatten)]
+    which: OneDialogue,
+    /// Print the document of the last draft as YAML
+    #[arg(long, conflicts_with_all = ["json", "diff"])]
+    yaml: bool,
+    /// Print what the last draft changes
+    #[arg(long)]
+    diff: bool,
 }
 
 fn stage(text: &str) -> Result<Stage, String> {
@@ -102,7 +115,21 @@ fn rows(found: Vec<DialogueSummary>) -> String {
     rows.to_string()
 }
 
-async fn show(client: &GatewayClient, which: &OneDialogue) -> anyhow::Result<()> {
+async fn show(client: &GatewayClient, show: &ShowDialogue) -> anyhow::Result<()> {
+    let which = &show.which;
+    if show.yaml {
+        let draft = client.draft(&which.id).await?;
+        print(printable(definitions::difference::yaml(&draft.document).trim_end()));
+        return Ok(());
+    }
+    if show.diff {
+        let difference = client.draft_difference(&which.id).await?;
+        if which.json {
+            return print_json(&difference);
+        }
+        print(printable(difference.to_string().trim_end()));
+        return Ok(());
+    }
     let (details, history) = futures::try_join!(client.dialogue(&which.id), client.dialogue_history(&which.id))?;
     if which.json {
         return print_json(&serde_json::json!({"session": details, "conversations": history.conversations}));

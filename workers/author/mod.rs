@@ -1,15 +1,20 @@
-//! `turnwheel author`: an authoring dialogue in the terminal, through a gateway. `display` formats its events.
+//! `turnwheel author`: an authoring dialogue in the terminal, through a gateway. `display` formats its events, `trial` those of a
+//! test of the draft.
 
 mod display;
+mod trial;
 
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::failure::{self, Failure};
+use crate::table::printable;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Args;
+use commands::authoring::artifact::{PublishRequest, PublishedDraft};
 use commands::authoring::chat::ChatMessage;
 use commands::authoring::create::NewDialogue;
+use commands::authoring::trial::TrialRequest;
 use commands::authoring::view::DialogueDetails;
 use display::AuthorDisplay;
 pub use display::short;
@@ -18,6 +23,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use trial::Line;
 use types::authoring::{Artifact, ConfigRequest, Event};
 use uuid::Uuid;
 
@@ -29,11 +35,12 @@ Examples:
   turnwheel author --edit opening_hours                  change what exists; --copy makes another
   turnwheel author --session 1f0c…                       go on with a dialogue
   printf 'summarise a text\\nyes\\n' | turnwheel author     one message per line
-In the dialogue: /status, /help, /quit
+In the dialogue: /status, /draft, /diff, /test TEXT, /publish, /help, /quit
 
 Without a model, the offline rules author simple things from your own words, and say so.";
 
-const HELP: &str = "/status shows where the dialogue stands, /quit leaves; anything else is a message";
+const HELP: &str = "/status shows where the dialogue stands, /draft the document, /diff its changes; /test TEXT tries it without \
+    calling anything (or /test {\"text\": …, \"answers\": {…}}), /publish puts it into use, /quit leaves; anything else is a message";
 
 /// How often a turn whose stream broke off is asked for again.
 const MAX_RETRIES: u32 = 30;
@@ -146,8 +153,7 @@ impl AuthorSession {
                 "" => {}
                 "/quit" | "/exit" => return Ok(()),
                 "/help" | "/?" => write(&self.display.note(HELP)),
-                "/status" => self.tell_status().await?,
-                text => match self.say(text).await {
+                text => match self.obey(text).await {
                     // At a terminal the dialogue goes on: the next message may succeed.
                     Err(error) if asks => {
                         failure::lines(&error).iter().for_each(|line| write(&self.display.note(line)));
@@ -157,6 +163,66 @@ impl AuthorSession {
             }
         }
         write(if asks { "\n" } else { "" });
+        Ok(())
+    }
+
+    /// Carries out a command; anything else is a message.
+    async fn obey(&mut self, text: &str) -> anyhow::Result<()> {
+        let (command, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        match command {
+            "/status" => self.tell_status().await,
+            "/draft" => {
+                let draft = self.client.draft(&self.session_id).await?;
+                write(&printable(&definitions::difference::yaml(&draft.document)));
+                Ok(())
+            }
+            "/diff" => {
+                let difference = self.client.draft_difference(&self.session_id).await?;
+                write(&printable(&difference.to_string()));
+                Ok(())
+            }
+            "/test" => self.test(rest.trim()).await,
+            "/publish" => self.publish().await,
+            _ => self.say(text).await,
+        }
+    }
+
+    /// Tests the last draft: with a text, or with a whole request as JSON.
+    async fn test(&mut self, said: &str) -> anyhow::Result<()> {
+        let request = match said.starts_with('{') {
+            true => serde_json::from_str(said).map_err(|problem| {
+                let hint = r#"such as /test {"text": "Where is A1?", "answers": {"order": {"state": "sent"}}}"#;
+                Failure::new(format!("cannot read the test: {problem}"), hint)
+            })?,
+            false => TrialRequest { text: (!said.is_empty()).then(|| said.to_owned()), ..TrialRequest::default() },
+        };
+        let mut events = self.client.test_draft(&self.session_id, &request).await?;
+        while let Some(event) = events.next().await {
+            let (name, data) = event.map_err(|problem| {
+                Failure::new(format!("the connection is lost: {problem}"), "the test begins anew with the next /test")
+            })?;
+            for line in trial::lines(&name, &data) {
+                match line {
+                    Line::Said(text) => write(&format!("{text}\n")),
+                    Line::Note(text) => write(&self.display.note(&text)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the last draft.
+    async fn publish(&mut self) -> anyhow::Result<()> {
+        let hash = self.client.draft(&self.session_id).await?.hash;
+        let order = PublishRequest { hash, force: false };
+        let PublishedDraft { workflow_id, hash, changed, warnings } =
+            self.client.publish_draft(&self.session_id, &order).await?;
+        let standing = if changed { "is in use" } else { "was in use already" };
+        write(&self.display.note(&format!("`{workflow_id}` {} {standing}", short(&hash))));
+        for warning in &warnings {
+            let problem = warning["problem"].as_str().map_or_else(|| warning.to_string(), str::to_owned);
+            write(&self.display.note(&format!("warning: {problem}")));
+        }
         Ok(())
     }
 

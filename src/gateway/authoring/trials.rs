@@ -38,11 +38,11 @@ pub(super) async fn test(
     let trials = state.trials.clone().ok_or_else(cannot_rehearse)?;
     let slot = state.streams.take()?;
     let shown = trials.begin(trial).await.map_err(trial::refused)?;
-    Ok(event_stream::answer(&state, slot, shown.map(|shown| frame(&shown))))
+    Ok(event_stream::answer(&state, slot, shown.enumerate().map(|(nth, shown)| frame(nth, &shown))))
 }
 
-fn frame(shown: &Shown) -> Event {
-    Event::default().event(shown.event).data(event_stream::data(shown.data.to_string().as_bytes()))
+fn frame(nth: usize, shown: &Shown) -> Event {
+    Event::default().id(nth.to_string()).event(shown.event).data(event_stream::data(shown.data.to_string().as_bytes()))
 }
 
 /// 503: the program that serves this gateway can build no engine.

@@ -19,6 +19,9 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
     let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];
     let authors = authors.iter().any(|start| path.starts_with(start)) && !path.starts_with("/api/v1/sessions");
+    // Replays show what others have said.
+    let replays = path.starts_with("/api/v1/workflow/{session_id}/replay");
+    let (reads, authors) = (reads && !replays, authors && !replays);
     match role {
         Role::Admin => true,
         Role::Channel => {
@@ -32,7 +35,7 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
         }
         Role::Viewer => reads || judges,
         Role::Agent => reads || judges || talks,
-        Role::Operator => reads || judges || talks || controls || starts_a_run || authors,
+        Role::Operator => reads || judges || talks || controls || starts_a_run || authors || replays,
     }
 }
 
@@ -62,6 +65,7 @@ fn asked(path: &str) -> String {
         .replace("{user_id}", "u1")
         .replace("{which}", "7")
         .replace("{action_type}", "respond")
+        .replace("{replay_id}", "p1")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

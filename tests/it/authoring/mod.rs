@@ -7,6 +7,7 @@ mod dialogues;
 mod faults;
 mod lanes;
 mod scenarios;
+mod trials;
 
 use crate::scenarios::on_both_backends;
 use crate::support::engine::{Backend, DEADLINE, Engine};

@@ -213,6 +213,8 @@ fn check_events(described: &Described, name: &str, content: &Value) {
             Some("status") => "StatusEvent",
             Some("step") => "StepEvent",
             Some("turn") => "TurnEvent",
+            Some("test") => "TrialBegin",
+            Some("end") => "TrialEnd",
             _ if name.ends_with("/chat/stream") => "AuthoringEvent",
             _ => "RunEvent",
         };

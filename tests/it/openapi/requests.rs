@@ -236,6 +236,8 @@ fn requests_about_dialogues() -> Vec<DescribedRequest> {
     let (all, one) = ("/api/v1/session", "/api/v1/session/{session_id}");
     let (history, chat) = ("/api/v1/chat/history/{session_id}", "/api/v1/chat/stream");
     let (draft, diff) = ("/api/v1/workflow/{session_id}/draft", "/api/v1/workflow/{session_id}/diff");
+    let (test, replay) = ("/api/v1/workflow/{session_id}/test", "/api/v1/workflow/{session_id}/replay");
+    let report = "/api/v1/workflow/{session_id}/replay/{replay_id}";
     let (status, publish) = ("/api/v1/workflow/{session_id}/status", "/api/v1/workflow/{session_id}/publish");
     let begin = |fields: Value| Some(fields);
     let say = |text: &str| Some(json!({"session_id": "d1", "user_message": text}));
@@ -256,7 +258,11 @@ fn requests_about_dialogues() -> Vec<DescribedRequest> {
         asked(get.clone(), draft, "/api/v1/workflow/d1/draft", None, 404),
         asked(get.clone(), diff, "/api/v1/workflow/d1/diff?against=last", None, 400),
         asked(get.clone(), diff, "/api/v1/workflow/d1/diff", None, 404),
-        asked(post, publish, "/api/v1/workflow/d1/publish", Some(json!({"hash": "x"})), 404),
+        asked(post.clone(), publish, "/api/v1/workflow/d1/publish", Some(json!({"hash": "x"})), 404),
+        asked(post.clone(), test, "/api/v1/workflow/d1/test", Some(json!({"input": {}})), 404),
+        asked(post.clone(), test, "/api/v1/workflow/d1/test", Some(json!({"text": "x", "input": {}})), 400),
+        asked(post, replay, "/api/v1/workflow/d1/replay", Some(json!({"turns": 5})), 409),
+        asked(get.clone(), report, "/api/v1/workflow/d1/replay/nowhere", None, 404),
         asked(get, "/api/v1/authoring/catalogue", "/api/v1/authoring/catalogue", None, 200),
         asked(Method::DELETE, one, "/api/v1/session/s1", None, 409),
     ]
