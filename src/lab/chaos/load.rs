@@ -259,10 +259,14 @@ impl SimulatedUsers {
 
 fn post<'a>(conversation: &'a Conversation, line: &ScriptMessage, way: PublishRoute) -> Post<'a> {
     let session_id = conversation.session_id.as_str();
-    let user_id = if conversation.manner == Manner::Authoring { session_id } else { "someone" };
+    // The session of a dialogue has its agent and its user.
+    let (agent_id, user_id) = match conversation.manner {
+        Manner::Authoring => (None, session_id),
+        manner => (Some(manner.agent_id()), "someone"),
+    };
     let payload = json!({
-        "type": "user_message", "session_id": session_id, "agent_id": conversation.manner.agent_id(),
-        "job_id": line.tag, "text": line.to_string(), "user_id": user_id, "channel": "chaos",
+        "type": "user_message", "session_id": session_id, "agent_id": agent_id, "job_id": line.tag,
+        "text": line.to_string(), "user_id": user_id, "channel": "chaos",
     });
     Post { session_id, msg_id: Some(format!("{session_id}:{}", line.tag)), payload, way }
 }

@@ -199,11 +199,8 @@ async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unr
 /// What the store has of an authoring dialogue.
 async fn dialogue(store: &dyn Store, session: &Session) -> Result<StoredDialogue, Unreadable> {
     let state = store.authoring(&session.session_id).await?;
-    let of_user = match &state {
-        Some(loaded) => Some(loaded.state.state.user_id.clone()),
-        None => None,
-    };
-    let query = AuthoringQuery { user_id: of_user, limit: MAX_DIALOGUES, ..AuthoringQuery::default() };
+    let user_id = state.as_ref().map(|loaded| loaded.state.state.user_id.clone());
+    let query = AuthoringQuery { user_id, limit: MAX_DIALOGUES, ..AuthoringQuery::default() };
     let states = store.authorings(query).await?.iter().filter(|one| one.session_id == session.session_id).count();
     let mut dialogue = StoredDialogue { state, states, versions: 0, in_use: None };
     let stored = dialogue.state.as_ref().map(|loaded| &loaded.state);
