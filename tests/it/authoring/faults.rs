@@ -75,7 +75,8 @@ async fn a_spent_budget_is_an_error_of_the_dialogue(backend: Backend) {
 async fn refused_messages_count_as_no_turn(backend: Backend) {
     let engine = started(backend, answers::script).await;
     publish(&engine, "m-1", " 　\n").await;
-    eventually(DEADLINE, "a message without words is refused", || async { !engine.dead_letters().await.is_empty() }).await;
+    eventually(DEADLINE, "a message without words is refused", || async { !engine.dead_letters().await.is_empty() })
+        .await;
     let large = say(&engine, "m-2", &"长".repeat(22_000)).await;
     assert_eq!(large.reason.as_deref(), Some("message_too_large"));
     let events = told(&engine, "m-2").await;
