@@ -7,6 +7,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// A folder with grpcio, which `tests/run` installs; `None` where the Python of this machine has no build of it.
+#[allow(clippy::disallowed_methods, reason = "a setting of the test run")]
 fn grpcio() -> Option<std::ffi::OsString> {
     std::env::var_os("GRPCIO").filter(|folder| !folder.is_empty())
 }
