@@ -23,7 +23,7 @@ use types::timestamp::Timestamp;
 
 pub const REPLAY: &str = "\
 Examples:
-  turnwheel agents replay agents/sales.yaml                  the last 20 turns of the stored agent of this id
+  turnwheel agents replay agents/sales.yaml                  the last 20 turns of the stored agent
   turnwheel agents replay agents/sales.yaml --session s1     the last turns of one conversation
   turnwheel agents replay new.yaml --agent sales --turns 50  of another agent
   turnwheel agents replay agents/sales.yaml --json           for a build server

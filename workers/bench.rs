@@ -109,7 +109,7 @@ The memory is the resident memory of a process that waits. It measures the runne
 
 const AUTHORING: &str = "\
 Examples:
-  turnwheel bench authoring                       1,000 dialogues, 10 at a time, and the limits that they must keep
+  turnwheel bench authoring                       1,000 dialogues, 10 at a time, and their limits
   turnwheel bench authoring --dialogues 100 --sessions 1
   turnwheel bench authoring --backend embedded --json
 

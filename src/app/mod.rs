@@ -423,6 +423,12 @@ impl Engine {
         self.backend.failure().or_else(|| self.roles.failure())
     }
 
+    /// Asks all parts to stop, and does not wait for them: for an engine in memory whose work is done.
+    fn abandon(&self) {
+        self.roles.stop();
+        self.backend.stop();
+    }
+
     /// Stops gracefully: starts no new turns, finishes running ones within `worker.drain_timeout`, and releases the
     /// others to the queue. Returns true if all parts ended within that time.
     pub async fn stop(&self) -> bool {

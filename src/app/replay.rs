@@ -102,7 +102,7 @@ async fn replayed(
         TurnEnd::compare(&recorded.followed, &now, &stand_in.missing())
     };
     let plan = engine.store().plan(agent.id(), &agent.hash).await?;
-    engine.stop().await;
+    engine.abandon();
     Ok((end, plan.map(|plan| Plan::clone(&plan))))
 }
 

@@ -268,7 +268,7 @@ fn every_line_of_the_example_loads() {
     let web = ("WEB_CHAT_TOKEN", "0123456789abcdef");
     let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database, web];
     // Some settings are valid only together with another one.
-    let pairs = [("user", "password_env"), ("cert", "key")];
+    let pairs = [("user", "password_env"), ("cert", "key"), ("grpc_cert", "grpc_key")];
     let partner = |key: &str| {
         pairs.iter().find_map(|(one, other)| match key {
             key if key == *one => Some(*other),
@@ -309,7 +309,10 @@ fn every_line_of_the_example_loads() {
         let complete =
             model.is_empty() || ["model = ", "url_env = ", "token_env = "].iter().any(|last| model.contains(last));
         let key = line.split('=').next().unwrap_or_default().trim();
-        let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
+        let beside = partner(key)
+            .filter(|_| ["[nats]", "[gateway]"].contains(&table.as_str()))
+            .and_then(|other| line_of(&table, other))
+            .unwrap_or("");
         let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
         let tokens = [("gateway.tokens", "0123456789abcdef")];
         if complete {

@@ -4,6 +4,7 @@ use super::Workbench;
 use crate::admission::WorkersOverview;
 use crate::execution::stored;
 use crate::knowledge::words::terms;
+pub use crate::model::dialogue::{Catalogue, Item};
 use decisions::node_type::NodeType;
 use definitions::agent::AgentRecord;
 use definitions::agent::validate::BUILTINS;
@@ -23,24 +24,6 @@ pub const MAX_ITEMS: usize = 200;
 pub const MAX_BYTES: usize = 64 * 1024;
 /// The largest number of characters of a line.
 const MAX_LINE: usize = 200;
-
-/// What can be used, as the model is shown it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Catalogue {
-    /// The items, by kind and id.
-    pub items: Vec<Item>,
-}
-
-/// Something that can be used.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item {
-    /// Names it, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`.
-    pub id: String,
-    /// The part of the id before the first dot.
-    pub kind: String,
-    /// What it does, in one line.
-    pub line: String,
-}
 
 /// The catalogue for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

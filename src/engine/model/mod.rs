@@ -14,6 +14,7 @@ pub(crate) mod budgeted;
 mod chain;
 pub mod circuit;
 pub mod delta;
+pub mod dialogue;
 pub mod message;
 mod metered;
 pub mod offline;
@@ -24,10 +25,10 @@ pub mod registry;
 pub(crate) mod thoughts;
 
 pub use delta::DeltaSink;
+use dialogue::Dialogue;
 pub use message::{ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 pub use registry::Models;
 
-use crate::authoring::prompt::Dialogue;
 use crate::knowledge::Hit;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use super::trials::cannot_rehearse;
 use crate::caller::Caller;
 use crate::input::{Body, Params};
 use crate::operation::Operation;
-use crate::roles::{OPERATORS, Reach};
+use crate::roles::OPERATORS;
 use crate::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -117,7 +117,6 @@ pub(super) const REPLAY: Operation = Operation::post(
     "replay_against_authoring_draft",
 )
 .roles(OPERATORS)
-.shows(Reach::Everything)
 .summary("Replays the last turns of an agent against the last draft of an authoring dialogue.")
 .details(
     "In memory: each turn begins with its own conversation, and gets the recorded results of its calls. Nothing but \
@@ -132,6 +131,7 @@ pub(super) async fn replay(
     Body(request): Body<ReplayRequest>,
 ) -> Result<(StatusCode, Json<StartedReplay>), Reject> {
     let dialogue = load(&state, &caller, &session_id).await?;
+    unlimited(&caller)?;
     let ReplayOrder { agent, agent_id, turns } = trial::replay(&state.workbench(), &dialogue, request).await?;
     let replayer = state.replayer.clone().ok_or_else(cannot_rehearse)?;
     let replays = state.replays.clone();
@@ -162,10 +162,17 @@ pub(super) async fn replay(
     Ok((StatusCode::ACCEPTED, Json(StartedReplay { replay_id })))
 }
 
+/// Fails for a caller who may see only some sessions: a replay has the messages of others.
+fn unlimited(caller: &Caller) -> Result<(), Reject> {
+    match caller.scope().is_everything() {
+        true => Ok(()),
+        false => Err(caller.is_limited("a replay has the messages of other sessions")),
+    }
+}
+
 pub(super) const SHOW_REPLAY: Operation =
     Operation::get("/api/v1/workflow/{session_id}/replay/{replay_id}", "authoring", "show_authoring_replay")
         .roles(OPERATORS)
-        .shows(Reach::Everything)
         .summary("Shows the report of a replay: how each turn would have gone, with the first other action.")
         .details("The gateway that began the replay has its last 32 reports in memory.")
         .ok::<ReplayReport>("The report");
@@ -175,6 +182,7 @@ pub(super) async fn show_replay(
     Params((session_id, replay_id)): Params<(String, String)>,
 ) -> Result<Json<ReplayReport>, Reject> {
     load(&state, &caller, &session_id).await?;
+    unlimited(&caller)?;
     state.replays.find(&session_id, &replay_id).map(Json).ok_or_else(|| {
         let message = format!("there is no replay `{replay_id}` of session `{session_id}`");
         let hint = "the gateway that began it has the last 32 in memory; begin it again";

@@ -28,7 +28,11 @@ async fn a_client_in_python_leads_a_dialogue_to_its_end() {
     let lines: Vec<Value> =
         String::from_utf8(ended.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let events: Vec<&str> = lines.iter().filter_map(|line| line["message"]["metadata"]["event"].as_str()).collect();
-    assert_eq!(events, ["workflow_generation_started", "workflow_draft", "workflow_debugging", "workflow_complete"]);
+    assert_eq!(
+        events,
+        ["workflow_generation_started", "workflow_draft", "workflow_debugging", "workflow_complete"],
+        "{lines:#?}"
+    );
     assert!(lines.iter().any(|line| line["message"]["questions"][0]["id"] == "when"), "{lines:#?}");
     assert_eq!(lines.last().unwrap()["stage"], "COMPLETED");
     served.engine.stop().await;

@@ -219,7 +219,13 @@ fn check_events(described: &Described, name: &str, content: &Value) {
             _ => "RunEvent",
         };
         let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
-        let problems = described.problems(&schema, &serde_json::from_str(data).unwrap());
+        let mut data: Value = serde_json::from_str(data).unwrap();
+        // In a test of a draft, a step also has the call that was not made.
+        if let Some(would_call) = data.as_object_mut().and_then(|fields| fields.remove("would_call")) {
+            let problems = described.problems(&json!({"$ref": "#/components/schemas/WouldCall"}), &would_call);
+            assert!(problems.is_empty(), "{name} {example}: {problems:?}");
+        }
+        let problems = described.problems(&schema, &data);
         assert!(problems.is_empty(), "{name} {example}: {problems:?}");
         checked.insert(field("event: ").unwrap_or_default());
     }

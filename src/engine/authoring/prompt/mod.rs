@@ -6,44 +6,16 @@ mod sections;
 mod tests;
 
 use super::catalogue::Catalogue;
-use crate::knowledge::Hit;
+pub use crate::model::dialogue::{Dialogue, Facts};
 use crate::model::{Facts as ModelFacts, ModelRequest, PromptMessage, PromptRole, ResponseSchema};
 use crate::prompt::{PromptError, Prompts};
 use decisions::authoring::schema::{is_strict, schema};
 use decisions::authoring::{MAX_QUESTIONS, Question};
 use definitions::agent::AgentRecord;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::authoring::{Artifact, Language, StoredState};
-
-/// What a request needs besides the state of the dialogue.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Facts {
-    /// The manner of the agent that authors: its `system_prompt`.
-    pub manner: String,
-    /// What is installed.
-    pub catalogue: Catalogue,
-    /// The definitions of the tools and skills in the catalogue, by its ids.
-    pub parts: BTreeMap<String, Value>,
-    /// The document that is edited or copied; the published one, once there is one.
-    pub source: Option<Value>,
-    /// The document that was written last in this dialogue. Its findings are those of the state.
-    pub draft: Option<Value>,
-    /// Passages of the agent's knowledge about the user's message.
-    pub passages: Vec<Hit>,
-}
-
-/// What the offline model reads instead of a prompt.
-#[derive(Clone, Debug, Default)]
-pub struct Dialogue {
-    /// The state of the dialogue.
-    pub stored: StoredState,
-    /// What the request needs besides.
-    pub facts: Facts,
-}
 
 /// The definitions of the tools and skills of these agents that the catalogue has.
 pub fn parts<'a>(catalogue: &Catalogue, agents: impl IntoIterator<Item = &'a AgentRecord>) -> BTreeMap<String, Value> {

@@ -21,7 +21,7 @@ mod tests;
 mod words;
 mod workflow;
 
-use crate::authoring::prompt::{Dialogue, Facts};
+use crate::model::dialogue::{Dialogue, Facts};
 use decisions::authoring::Question;
 use decisions::authoring::answer::{Capability, Diagnosis, GapAnalysis};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use super::slots::{DESTINATION, INPUT_SOURCE, KNOWLEDGE, LOGIC, PURPOSE, Slots, 
 use super::words::{
     ACTION, ADDRESS, JOINT, OUTPUT, SCHEDULE, TEXT_WORK, ZH_OUTPUT, brief, first, has, is_mail, names, trimmed,
 };
-use crate::authoring::catalogue::Item;
 use crate::knowledge::words::terms;
+use crate::model::dialogue::Item;
 use types::authoring::state::ALTERNATIVE;
 
 /// The longest name of a need, in characters. It is a part of the name of a fact.

@@ -1,8 +1,8 @@
 //! Whole dialogues with the offline author: golden transcripts in `snapshots`, and random messages.
 
 use super::*;
-use crate::authoring::catalogue::{Catalogue, Item};
-use crate::authoring::prompt::Dialogue;
+use crate::model::dialogue::Dialogue;
+use crate::model::dialogue::{Catalogue, Item};
 use crate::rehearsal::{Draft as RehearsedDraft, tests as read_tests};
 use decisions::authoring::answer::{Alternatives, Clarification, Generation, Negotiation, read};
 use decisions::authoring::{Checked, Input, NewDraft, Next, Publication, advance, begin, next};
