@@ -1,5 +1,6 @@
 use super::*;
 use crate::authoring::catalogue::Item;
+use crate::knowledge::Hit;
 use proptest::prelude::*;
 use types::authoring::state::{MAX_BYTES, MAX_MESSAGE};
 use types::authoring::{
