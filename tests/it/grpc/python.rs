@@ -18,7 +18,8 @@ async fn a_client_in_python_leads_a_dialogue_to_its_end() {
         eprintln!("skipped: there is no grpcio for this machine's Python; `tests/run` says why");
         return;
     };
-    let served = Served::start(&ScriptedModel::start(script).await).await;
+    let model = ScriptedModel::start(script).await;
+    let served = Served::start(&model).await;
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/grpc/client.py");
     let address = served.address.to_string();
     let mut python = Command::new("python3");
