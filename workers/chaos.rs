@@ -28,6 +28,7 @@ and restarts all of them during hundreds of conversations. Then it waits until a
   the recorded conversations match the messages and replies;
   every action took effect once, and repeated calls had the same idempotency key;
   all status transitions were legal;
+  every authoring dialogue has one state with every message once, and published each document once;
   no timer fired early, was lost, or fired after its cancellation;
   no lane has unprocessed work.
 The recovery time of a turn is the time from the SIGKILL of its worker to its commit.

@@ -56,7 +56,7 @@ pub struct Chat {
 impl Chat {
     pub async fn run(self, loaded: &LoadedSettings, colour: bool) -> anyhow::Result<()> {
         let tasks = Tasks::new();
-        let client = self.gateway(loaded, &tasks).await?;
+        let client = connection::to_talk(loaded, self.url.as_deref(), &tasks).await?;
         let agents = client.agents().await?;
         let session_id =
             self.session.clone().unwrap_or_else(|| format!("chat-{}", &Uuid::new_v4().simple().to_string()[..8]));
@@ -84,26 +84,6 @@ impl Chat {
         let mut talk = ChatSession { client, tasks, display, session_id, agent_id, user_id: self.user, feed: None };
         talk.open_known().await?;
         if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
-    }
-
-    async fn gateway(&self, loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
-        let settings = &loaded.settings;
-        let token = settings.gateway.own_token(&loaded.env);
-        if let Some(url) = &self.url {
-            return GatewayClient::new(url, token);
-        }
-        if let Some(client) = connection::running_dev(loaded).await? {
-            return Ok(client);
-        }
-        let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;
-        if client.is_alive().await {
-            return Ok(client);
-        }
-        if connection::is_cluster(loaded) {
-            return connection::connect(loaded, tasks).await;
-        }
-        let hint = "start `turnwheel dev` (or `turnwheel gateway`), or give the address of a gateway with --url";
-        Err(Failure::new(format!("no gateway responds at {}", client.base()), hint).into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! A client of the gateway's HTTP API.
 
+mod authoring;
 mod backup;
 mod deletion;
 mod events;
@@ -23,10 +24,10 @@ use commands::runs::{NewRun, StartedRun};
 use commands::session_decisions::SessionDecision;
 use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
 use commands::timers::PendingTimer;
-use commands::workers_overview::WorkersOverview;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
+use engine::admission::WorkersOverview;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::{Client, Method, RequestBuilder, Response};

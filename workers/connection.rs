@@ -48,6 +48,28 @@ pub async fn connect(loaded: &LoadedSettings, tasks: &Tasks) -> anyhow::Result<G
     }
 }
 
+/// Connects to the gateway to talk through: the one at `url`, else the running `dev`, else that of `gateway.listen`, else
+/// one of this process on the cluster.
+pub async fn to_talk(loaded: &LoadedSettings, url: Option<&str>, tasks: &Tasks) -> anyhow::Result<GatewayClient> {
+    let settings = &loaded.settings;
+    let token = settings.gateway.own_token(&loaded.env);
+    if let Some(url) = url {
+        return GatewayClient::new(url, token);
+    }
+    if let Some(client) = running_dev(loaded).await? {
+        return Ok(client);
+    }
+    let client = GatewayClient::new(&format!("http://{}", settings.gateway.listen), token)?;
+    if client.is_alive().await {
+        return Ok(client);
+    }
+    if is_cluster(loaded) {
+        return connect(loaded, tasks).await;
+    }
+    let hint = "start `turnwheel dev` (or `turnwheel gateway`), or give the address of a gateway with --url";
+    Err(Failure::new(format!("no gateway responds at {}", client.base()), hint).into())
+}
+
 /// True if the settings name a cluster.
 pub fn is_cluster(loaded: &LoadedSettings) -> bool {
     loaded.backend_is_explicit() && loaded.settings.backend == Backend::Cluster

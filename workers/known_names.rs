@@ -3,9 +3,9 @@
 
 use crate::client::GatewayClient;
 use base::config::Settings;
-use commands::workers_overview::WorkersOverview;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::validate::KnownNames;
+use engine::admission::WorkersOverview;
 use engine::run;
 use engine::workflow::Flows;
 

@@ -8,8 +8,12 @@
 // A binary's modules have no outside users.
 #![allow(unreachable_pub)]
 
+mod agent_drafts;
+mod agent_replay;
 mod agents;
 mod audit;
+mod author;
+mod authoring;
 mod backup;
 mod bench;
 mod chaos;
@@ -66,6 +70,7 @@ const EXAMPLES: &str = "\
 Examples:
   turnwheel dev                                   everything in one process, no servers needed
   turnwheel chat --agent sales                    talk to an agent of the running gateway
+  turnwheel author 把一段话总结成三点               make a workflow in a dialogue
   turnwheel send --session s1 --agent sales 你好   send one message
   turnwheel sessions show s1                      show a conversation: status, timers, history
   turnwheel agents validate agents/               check agent files
@@ -131,11 +136,16 @@ enum Command {
     /// Run worker, scheduler and gateway in one process, on the NATS and MongoDB of a cluster
     #[command(after_help = examples::ALL)]
     All,
-    /// Apply, validate, list and show agents
+    /// Apply, validate, test, compare, list and show agents
     #[command(subcommand)]
     Agents(agents::Agents),
     /// Talk to an agent in the terminal, through a gateway
     Chat(chat::Chat),
+    /// Make a workflow or an agent in a dialogue, through a gateway
+    Author(author::Author),
+    /// List, show and delete authoring dialogues
+    #[command(subcommand)]
+    Authoring(authoring::Authoring),
     /// Send one message to an agent
     Send(send::Send),
     /// List models with their circuits, and agents with their budgets
@@ -288,6 +298,8 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Agents(command) => Box::pin(command.run(&loaded)).await,
         Command::Models(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Chat(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
+        Command::Author(command) => Box::pin(command.run(&loaded, colour)).await.map(done),
+        Command::Authoring(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Send(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Users(command) => Box::pin(command.run(&loaded)).await.map(done),

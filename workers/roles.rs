@@ -94,6 +94,7 @@ async fn cluster(settings: Settings, parts: Parts) -> anyhow::Result<()> {
 async fn run(engine: &Engine, parts: Parts, signals: &mut Signals) -> anyhow::Result<()> {
     if parts.gateway {
         engine.start_gateway().await?;
+        engine.start_grpc().await?;
     }
     if let Some(listen) = engine.settings().metrics.listen {
         engine.start_watch(listen).await?;

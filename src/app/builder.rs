@@ -12,6 +12,7 @@ use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read::{self, WorkflowError};
 use embedded::store::EmbeddedFile;
 use engine::action::function::IntoTool;
+use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
 use engine::model::Model;
 use engine::workflow::{Flows, IntoFlow};
@@ -34,6 +35,8 @@ pub struct EngineBuilder {
     pub(super) models: Vec<(String, Arc<dyn Model>)>,
     pub(super) patience: Duration,
     pub(super) python_runner: Option<PathBuf>,
+    /// Answers all calls of a rehearsal.
+    pub(super) stand_in: Option<Arc<StandIn>>,
     in_memory: bool,
     /// Agents of files have a path, others do not.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
@@ -50,6 +53,7 @@ impl EngineBuilder {
             models: Vec::new(),
             patience: ASK_TIMEOUT,
             python_runner: None,
+            stand_in: None,
             in_memory,
             agents: Vec::new(),
             workflows: Vec::new(),

@@ -1,11 +1,13 @@
 //! The error of the engine's interface for programs.
 
+use ::grpc::client::EndpointError;
 use commands::error::CommandError;
 use definitions::agent::load::AgentError;
 use definitions::workflow::read::WorkflowError;
 use embedded::store::OpenError;
 use engine::action::http::HttpCallerError;
 use engine::model::registry::ModelSettingsError;
+use gateway::GrpcError;
 use std::net::SocketAddr;
 use std::time::Duration;
 use storage::queue::QueueError;
@@ -62,6 +64,12 @@ pub enum EngineError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// gRPC cannot be served.
+    #[error(transparent)]
+    Grpc(#[from] GrpcError),
+    /// The settings of the authoring agent on another server cannot be used.
+    #[error(transparent)]
+    Author(#[from] EndpointError),
     /// A turn did not end within the limit. It stays queued, or continues to run.
     #[error(
         "message `{job_id}` of session `{session_id}` was not answered within {limit:?}; it stays queued; check that \

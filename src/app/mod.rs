@@ -38,14 +38,19 @@
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
 //! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
-//! store. [`crate::testing`] has an engine for tests of agents.
+//! store, [`rehearsal`] tests drafts in an engine in memory, `trial` lets a person try them, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
 
 mod answer;
+mod author;
 mod backend;
 mod builder;
 mod error;
+mod grpc;
 mod presence;
+mod rehearsal;
+mod replay;
 mod services;
+mod trial;
 mod workflows;
 
 pub use answer::Answer;
@@ -58,6 +63,7 @@ pub use commands::runs::{NewRun, StartedRun};
 pub use engine::action::function::{IntoTool, NoParams, ToolCall};
 pub use engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use error::EngineError;
+pub use rehearsal::Rehearsal;
 
 use answer::Awaited;
 use base::clock::Clock;
@@ -70,6 +76,7 @@ use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
+use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
@@ -80,6 +87,7 @@ use engine::worker::Worker;
 use engine::workflow::Flows;
 use gateway::GatewayState;
 use presence::Presence;
+use rehearsal::LiveRehearsal;
 use sandbox::Sandbox;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -89,7 +97,8 @@ use std::time::Duration;
 use storage::queue::{From, Queue};
 use storage::store::Store;
 use tokio::net::TcpListener;
-use tracing::{info, warn};
+use tracing::info;
+use trial::TrialRoom;
 use types::event::Reply;
 use types::job::Command;
 use types::session::Session;
@@ -146,6 +155,8 @@ pub struct Engine {
     connectors: Arc<Connectors>,
     /// Ids of the workflows that this engine has registered.
     registered: Mutex<BTreeSet<String>>,
+    /// Answers all calls of a rehearsal.
+    stand_in: Option<Arc<StandIn>>,
     presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
@@ -185,11 +196,18 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, .. } = builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
-        let sandbox = Arc::new(Sandbox::new(&settings.python, python_runner, &env, roles.clone()));
-        let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &roles));
+        // A rehearsal opens no database and starts no script, whatever a node asks for.
+        let (sandbox, connectors) = match stand_in {
+            Some(_) => (Sandbox::off(), Connectors::default()),
+            None => (
+                Sandbox::new(&settings.python, python_runner, &env, roles.clone()),
+                Connectors::new(&settings.connectors, &env, &roles),
+            ),
+        };
+        let (sandbox, connectors) = (Arc::new(sandbox), Arc::new(connectors));
         Self {
             queue,
             store,
@@ -204,6 +222,7 @@ impl Engine {
             sandbox,
             connectors,
             registered,
+            stand_in,
             presence,
             patience,
             backend,
@@ -287,9 +306,6 @@ impl Engine {
         let address = listener.local_addr().map_err(failed)?;
         let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
         info!("gateway on http://{address}");
-        if let Some(address) = self.settings.gateway.grpc_listen {
-            warn!(%address, "gateway.grpc_listen is ignored: this version serves no gRPC");
-        }
         self.roles.spawn("gateway", OnPanic::Shutdown, async move {
             if let Err(error) = gateway::serve(listener, state, stop).await {
                 failing.fail(format!("the gateway on http://{address} failed: {error}"));
@@ -325,6 +341,8 @@ impl Engine {
             .with_knowledge(self.knowledge.clone())
             .with_sandbox(Arc::clone(&self.sandbox))
             .with_connectors(Arc::clone(&self.connectors))
+            .with_trials(Arc::new(TrialRoom::of(self)))
+            .with_replays(Arc::new(LiveRehearsal::of(self)))
             .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
     }
 
@@ -403,6 +421,12 @@ impl Engine {
     /// The failure that stopped the engine (see [`Engine::stopping`]); `None` after an ordinary stop.
     pub fn failure(&self) -> Option<String> {
         self.backend.failure().or_else(|| self.roles.failure())
+    }
+
+    /// Asks all parts to stop, and does not wait for them: for an engine in memory whose work is done.
+    fn abandon(&self) {
+        self.roles.stop();
+        self.backend.stop();
     }
 
     /// Stops gracefully: starts no new turns, finishes running ones within `worker.drain_timeout`, and releases the

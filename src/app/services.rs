@@ -1,10 +1,12 @@
 //! The dependencies of a worker's turns.
 
 use super::builder::EngineBuilder;
+use super::rehearsal::LiveRehearsal;
 use super::{Engine, EngineError};
 use base::config::SecretValues;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -24,6 +26,16 @@ impl Engine {
         Ok(self.asked.get_or_init(|| models).clone())
     }
 
+    /// What authoring dialogues need. In a rehearsal they can rehearse nothing.
+    pub(super) fn workbench(&self) -> Workbench {
+        let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
+        let bench = Workbench::new(store, &self.settings, self.known(), self.flows.ids(), clock);
+        match self.stand_in {
+            Some(_) => bench,
+            None => bench.with_rehearsal(Arc::new(LiveRehearsal::of(self))),
+        }
+    }
+
     /// The dependencies of a worker's turns.
     pub(super) fn services(&self) -> Result<Services, EngineError> {
         let secrets = Arc::new(SecretValues::new(&self.settings, &self.env));
@@ -32,13 +44,18 @@ impl Engine {
             Arc::new(move |text: &str, host: &str| fill.fill(text, host)),
             Arc::new(move |text: &str| mask.mask(text)),
         );
+        let http = HttpCaller::new(secret_fill, &self.settings.http.allow_private)?;
+        let http = match &self.stand_in {
+            Some(stand_in) => http.answering(Arc::clone(stand_in)),
+            None => http,
+        };
         Ok(Services {
             queue: Arc::clone(&self.queue),
             store: Arc::clone(&self.store),
             models: self.asked_models(&secrets)?,
             prompts: Prompts::new(EngineBuilder::prompts_dir(&self.settings)).into(),
             plan_texts: PlanTextCache::default(),
-            http: HttpCaller::new(secret_fill, &self.settings.http.allow_private)?,
+            http,
             tools: self.tools.clone(),
             flows: self.flows.clone(),
             knowledge: self.knowledge.clone(),
@@ -49,6 +66,7 @@ impl Engine {
             decisions: DecisionLimits::new(&self.settings, self.known().models()).into(),
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
+            workbench: Arc::new(self.workbench()),
             clock: self.clock.clone(),
         })
     }

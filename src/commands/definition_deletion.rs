@@ -4,6 +4,7 @@
 //! fails: a message to a deleted agent becomes a dead letter, as does a run of a deleted workflow.
 
 use crate::error::{CommandError, ErrorKind};
+use engine::execution::stored::builtin_workflows;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,17 +59,22 @@ pub async fn agent(store: &dyn Store, agent_id: &str, force: bool) -> Result<Del
 }
 
 /// Deletes a workflow, or the plan of a session, with its versions. Durable on return. Without `force` it fails with
-/// `workflow_in_use` while unfinished runs, agents or other workflows use it.
+/// `in_use` while unfinished runs, agents or other workflows use it, and with `builtin_workflow` for one that is compiled in.
 pub async fn workflow(store: &dyn Store, workflow_id: &str, force: bool) -> Result<DeletedWorkflow, CommandError> {
     ids::check("workflow_id", workflow_id)?;
     if !force {
         let users = users_of_workflow(store, workflow_id).await?;
         let hint = "wait for these runs and change these agents and workflows first, or delete with `force`: they then \
                     fail when they need it";
-        refuse(&users, "workflow_in_use", &format!("workflow `{workflow_id}`"), hint)?;
+        refuse(&users, "in_use", &format!("workflow `{workflow_id}`"), hint)?;
     }
     let erased = store.erase_workflow(workflow_id).await?;
     if !erased.existed && erased.versions == 0 {
+        if builtin_workflows().any(|id| id == workflow_id) {
+            let message = format!("workflow `{workflow_id}` is a part of the program");
+            let hint = "register a workflow with this id to replace it";
+            return Err(CommandError::new(ErrorKind::Conflict, "builtin_workflow", message, hint));
+        }
         return Err(CommandError::unknown_workflow(workflow_id));
     }
     Ok(DeletedWorkflow { workflow_id: workflow_id.to_owned(), versions: erased.versions })

@@ -4,6 +4,7 @@ use base::error::{SharedError, with_causes};
 use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
 use definitions::workflow::read::WorkflowError;
+use engine::admission::AdmissionError;
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use tracing::warn;
@@ -17,6 +18,8 @@ pub enum ErrorKind {
     Invalid,
     /// The session, run, agent, … does not exist.
     NotFound,
+    /// The caller may not do this.
+    Forbidden,
     /// The current state does not allow the command.
     Conflict,
     /// The payload exceeds a limit.
@@ -182,6 +185,16 @@ impl From<StoreError> for CommandError {
                     .caused_by(source)
             }
             StoreError::Refused(problem) => Self::internal("the store refused", problem),
+        }
+    }
+}
+
+impl From<AdmissionError> for CommandError {
+    fn from(error: AdmissionError) -> Self {
+        match error {
+            AdmissionError::Store(error) => error.into(),
+            AdmissionError::Agent(error) => error.into(),
+            AdmissionError::Workflow(error) => error.into(),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
+//! - [`authoring`]: beginning authoring dialogues, and their messages.
 //! - [`enqueue`]: putting a job on its lane, which the others use.
 //!
 //! Reading:
@@ -20,7 +21,6 @@
 //! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
 //! - [`paging`]: the bounds and the cursors of listings.
-//! - [`workers_overview`]: the running workers, against which agents and workflows are validated.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
 //!
@@ -29,6 +29,7 @@
 pub mod access;
 pub mod agents;
 pub mod audit;
+pub mod authoring;
 pub mod dead_letters;
 pub mod decisions;
 pub mod definition_deletion;
@@ -49,5 +50,4 @@ pub mod runs;
 pub mod session_decisions;
 pub mod sessions;
 pub mod timers;
-pub mod workers_overview;
 pub mod workflows;

@@ -1,5 +1,6 @@
 //! Posting users' messages.
 
+use super::authoring::create::AGENT;
 use super::enqueue::{Accepted, new_id, publish};
 use crate::error::CommandError;
 use base::clock;
@@ -88,6 +89,8 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
     };
     job.check()?;
     match agent_id {
+        // The agent of dialogues may be compiled in.
+        Some(agent_id) if agent_id == AGENT && is_known(queue, store, &job.session_id).await? => {}
         Some(agent_id) => takes_chats(store, &agent_id).await?,
         None if !is_known(queue, store, &job.session_id).await? => {
             let message = format!("agent_id is missing, and session `{}` is unknown", job.session_id);

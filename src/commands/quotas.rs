@@ -5,26 +5,29 @@ use base::config::Quotas;
 use definitions::agent::AgentRecord;
 use definitions::knowledge::source::SourceEntry;
 use definitions::workflow::definition::WorkflowRecord;
+use engine::admission::{full_agent, full_workflow};
 use storage::store::Store;
 
 /// Checks that a version of an agent may be stored. A version that is stored already is none more.
 pub async fn check_agent(store: &dyn Store, quotas: &Quotas, agent: &AgentRecord) -> Result<(), CommandError> {
     let id = agent.id();
-    let stored = store.agent_version_count(id).await?;
-    if is_reached(stored, quotas.versions) && store.agent_version(id, &agent.hash).await?.is_none() {
-        return Err(too_many_versions(&format!("agent `{id}`"), stored, "agents"));
+    match full_agent(store, quotas, id).await? {
+        Some(stored) if store.agent_version(id, &agent.hash).await?.is_none() => {
+            Err(too_many_versions(&format!("agent `{id}`"), stored, "agents"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that a version of a workflow may be stored.
 pub async fn check_workflow(store: &dyn Store, quotas: &Quotas, workflow: &WorkflowRecord) -> Result<(), CommandError> {
     let id = workflow.id();
-    let stored = store.workflow_version_count(id).await?;
-    if is_reached(stored, quotas.versions) && store.workflow_version(id, &workflow.hash).await?.is_none() {
-        return Err(too_many_versions(&format!("workflow `{id}`"), stored, "workflows"));
+    match full_workflow(store, quotas, id).await? {
+        Some(stored) if store.workflow_version(id, &workflow.hash).await?.is_none() => {
+            Err(too_many_versions(&format!("workflow `{id}`"), stored, "workflows"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that a source of an agent may be stored, in place of one with the same name.

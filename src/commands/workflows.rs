@@ -1,13 +1,12 @@
 //! Listing workflows, and registering a definition.
 
 use crate::error::{CommandError, ErrorKind};
-use crate::workers_overview::WorkersOverview;
 use decisions::world::WorkflowStatus;
 use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use definitions::workflow::session_plan::SessionPlan;
-use engine::run;
+use engine::admission;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -197,13 +196,7 @@ pub async fn register(
     here: &KnownNames,
     workflow: WorkflowRecord,
 ) -> Result<Registered, CommandError> {
-    let crew = WorkersOverview::from_store(store).await?;
-    let names = crew.check_against(store, here).await?;
-    let flows = if crew.is_empty() { flows } else { crew.flows() };
-    let agents = store.agents().await?.good;
-    let known = run::runnables(store, flows).await?.with_names(&names);
-    let known = known.with_needs(agents.iter().map(Arc::as_ref), &names);
-    let (workflow, warnings) = known.check(workflow)?;
+    let (workflow, warnings) = admission::workflow(store, flows, here, workflow).await?;
     let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
     let known = match store.workflow(&workflow_id).await {
         // A definition that cannot be decoded is replaced.

@@ -10,8 +10,10 @@
 //! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
 //!   `hosts` reads the hosts of URLs. [`python`] finds and looks at scripts.
 //! - `path` is the place of a value in a payload.
+//! - [`authoring`] has the stages of a dialogue that makes an agent or a workflow.
 
 pub mod answer;
+pub mod authoring;
 pub mod changes;
 pub mod correct;
 pub mod event;

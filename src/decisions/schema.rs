@@ -46,6 +46,51 @@ pub fn of_payloads(kinds: impl IntoIterator<Item = DecisionType>) -> Value {
     schemas
 }
 
+/// The schema of a workflow file of the type `graph`, with the `config` of each type of node.
+pub fn graph() -> Value {
+    let mut definitions: Map<String, Value> = all_definitions().into_iter().collect();
+    definitions.extend(NodeType::ALL.iter().map(|kind| (config_name(*kind), object(config(*kind), None))));
+    if let Some(node) = definitions.get_mut("node") {
+        node["properties"]["type"]["enum"] = NodeType::ALL.iter().map(|kind| json!(kind.as_str())).collect();
+        node["allOf"] = by_type("type", &NodeType::ALL);
+    }
+    let (node, edge) = (json!({"$ref": "#/$defs/node"}), json!({"$ref": "#/$defs/edge"}));
+    without_unused(json!({
+        "type": "object",
+        "properties": {
+            "type": {"const": "graph"},
+            "id": {"type": "string"},
+            "name": {"type": "string", "description": "the name for people"},
+            "description": {"type": ["string", "null"], "description": "what it is for, shown in listings"},
+            "nodes": {"type": "array", "minItems": 1, "items": node},
+            "edges": {"type": ["array", "null"], "items": edge},
+            "global_config": {"$ref": "#/$defs/global_config"},
+            "coordinator": {"type": ["string", "null"], "description": "the agent that is asked when a node fails"},
+            "recovery": {"anyOf": [{"$ref": "#/$defs/recovery_plan"}, {"type": "null"}]},
+            "max_concurrency": {"type": ["integer", "null"], "minimum": 1},
+            "limits": {"type": ["object", "null"]},
+        },
+        "required": ["type", "id", "nodes"],
+        "$defs": definitions,
+    }))
+}
+
+/// The schema without the definitions that nothing refers to.
+pub fn without_unused(mut schema: Value) -> Value {
+    loop {
+        let Some(Value::Object(definitions)) = schema.get("$defs") else { return schema };
+        let text = schema.to_string();
+        let is_used = |name: &String| text.contains(&format!("\"#/$defs/{name}\""));
+        let unused: Vec<_> = definitions.keys().filter(|name| !is_used(name)).cloned().collect();
+        if unused.is_empty() {
+            return schema;
+        }
+        if let Some(definitions) = schema["$defs"].as_object_mut() {
+            unused.iter().for_each(|name| drop(definitions.remove(name)));
+        }
+    }
+}
+
 /// The schema of the payload of one type, without definitions.
 fn of_type(kind: DecisionType) -> Value {
     let mut schema = object(payload(kind), Some(kind));

@@ -13,9 +13,9 @@ use commands::agents::{AgentSummary, applied};
 use commands::error::CommandError;
 use commands::paging::{Listing, fit, part_of};
 use commands::quotas::check_agent;
-use commands::workers_overview::WorkersOverview;
 use definitions::agent::{AgentRecord, StoredAgent};
 use definitions::document::Finding;
+use engine::admission;
 use serde::Serialize;
 use serde_json::Value;
 use types::ids;
@@ -94,8 +94,7 @@ pub(super) async fn apply(
         return Err(Reject::invalid("other_agent", message, "use the same id in both"));
     }
     let store = state.store.as_ref();
-    let known = WorkersOverview::from_store(store).await?.check_against(store, &state.known).await?;
-    let (agent, warnings) = known.check(agent)?;
+    let (agent, warnings) = admission::agent(store, &state.known, agent).await.map_err(CommandError::from)?;
     check_agent(store, &state.settings.quotas, &agent).await?;
     let hash = agent.hash.clone();
     let changed = state.store.put_agent(agent).await?;

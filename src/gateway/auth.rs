@@ -11,6 +11,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::middleware::Next;
 use axum::response::Response;
+use std::net::IpAddr;
 use tracing::Span;
 use url::{Host, Url};
 
@@ -21,21 +22,27 @@ pub(super) async fn require(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Reject> {
-    let caller = match state.tokens.is_empty() {
-        true => {
-            local(request.headers(), &state.cors).map_err(Reject::foreign)?;
-            Some(Caller::local())
-        }
-        false => bearer(&request).and_then(|given| state.tokens.caller(given)),
-    };
-    let Some(caller) = caller else {
-        let address = request.extensions().get::<Peer>().map(|peer| peer.0);
-        tokio::time::sleep(state.failures.count(address)).await;
-        return Err(Reject::unauthorized());
-    };
+    let address = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let caller = caller(&state, request.headers(), address).await?;
     Span::current().record("caller", caller.name());
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
+}
+
+/// The caller with these headers, at this address.
+pub(super) async fn caller(
+    state: &GatewayState,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Result<Caller, Reject> {
+    if state.tokens.is_empty() {
+        return local(headers, &state.cors).map_err(Reject::foreign).map(|()| Caller::local());
+    }
+    let caller = bearer(headers).and_then(|given| state.tokens.caller(given));
+    if caller.is_none() {
+        tokio::time::sleep(state.failures.count(address)).await;
+    }
+    caller.ok_or_else(Reject::unauthorized)
 }
 
 /// Checks that `host` and `origin` name this machine; returns the name of the header that does not.
@@ -67,8 +74,8 @@ fn local(headers: &HeaderMap, listed: &Origins) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn bearer(request: &Request) -> Option<&str> {
-    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -5,11 +5,14 @@ use super::quota::Quota;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use base::config::NamedToken;
+use commands::authoring::Author;
 use std::sync::Arc;
 use types::access::{Role, Scope};
 
 /// The name of a caller without a token, on a gateway that serves only its own machine.
 const LOCAL: &str = "local";
+/// The user of the dialogues that a caller without a token begins.
+const LOCAL_USER: &str = "dev";
 /// The name of a caller with one of `gateway.tokens`.
 const NAMELESS: &str = "token";
 
@@ -82,6 +85,15 @@ impl Caller {
             // Without tokens everybody has the same name, which says nothing.
             None if self.0.name == LOCAL => None,
             _ => Some(self.0.name.clone()),
+        }
+    }
+
+    /// Whose authoring dialogues the caller sees.
+    pub(super) fn author(&self) -> Author {
+        match self.role() {
+            Role::Author => Author::User(self.name().to_owned()),
+            _ if self.name() == LOCAL => Author::Operator(LOCAL_USER.to_owned()),
+            _ => Author::Operator(self.name().to_owned()),
         }
     }
 

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// A kind of error with its status, and an example of its texts.
 pub(super) struct ErrorCode {
-    status: StatusCode,
-    code: &'static str,
-    message: &'static str,
-    hint: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) message: &'static str,
+    pub(super) hint: &'static str,
 }
 
 /// One code, or several that occur together.
@@ -21,9 +21,15 @@ pub(super) type Codes = &'static [ErrorCode];
 /// Lists errors: status, code, message and hint.
 macro_rules! codes {
     ($($status:ident $code:literal $message:literal $hint:literal;)+) => {
-        &[$(ErrorCode { status: StatusCode::$status, code: $code, message: $message, hint: $hint }),+]
+        &[$($crate::error_codes::ErrorCode {
+            status: axum::http::StatusCode::$status,
+            code: $code,
+            message: $message,
+            hint: $hint,
+        }),+]
     };
 }
+pub(super) use codes;
 
 // Of requests as such: `openapi` adds these groups by the endpoint's parameters, body and security.
 pub(super) const PATH: Codes = codes! {
@@ -115,7 +121,9 @@ pub(super) const AGENT_IN_USE: Codes = codes! {
         become dead letters";
 };
 pub(super) const WORKFLOW_IN_USE: Codes = codes! {
-    CONFLICT "workflow_in_use" "workflow `research` is used by run `r1`"
+    CONFLICT "builtin_workflow" "workflow `smart_router` is a part of the program"
+        "register a workflow with this id to replace it";
+    CONFLICT "in_use" "workflow `research` is used by run `r1`"
         "wait for these runs and change these agents and workflows first, or delete with `force`: they then fail when \
         they need it";
 };

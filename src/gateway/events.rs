@@ -19,8 +19,8 @@ pub(super) const FOLLOW: Operation =
         .summary("Follows a session's events until the client leaves or the gateway stops.")
         .details(
             "Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, \
-             `status`, `step`, `run` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, `StepEvent`, \
-             `RunEvent` or `TurnEvent`. The last event of a turn has the field `turn`.",
+             `status`, `step`, `run`, `decision`, `authoring` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, \
+             `StepEvent`, `RunEvent`, `DecisionEvent`, `AuthoringEvent` or `TurnEvent`. The last event of a turn has the field `turn`.",
         )
         .query::<Position>()
         .last_event_id(

@@ -14,6 +14,8 @@
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
 //!
+//! `grpc` serves the authoring agent over gRPC, with the same limits, tokens and roles.
+//!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
 //! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
@@ -22,6 +24,7 @@ mod addresses;
 mod agents;
 mod audit;
 mod auth;
+mod authoring;
 mod backup;
 mod caller;
 mod control;
@@ -36,6 +39,7 @@ mod events;
 mod examples;
 mod exposition;
 mod failures;
+mod grpc;
 mod health;
 mod input;
 mod knowledge;
@@ -61,20 +65,26 @@ mod tokens;
 mod trace;
 mod workflows;
 
+pub use self::grpc::{GrpcError, GrpcServer};
 pub use limits::Limits;
 pub use reject::Reject;
 pub use serve::{serve, serve_watch};
 
+use authoring::replays::Replays;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Extension, Router};
+use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use connectors::Connectors;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
+use engine::authoring::Workbench;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
+use engine::rehearsal::trial::Try;
+use engine::replay::Replay;
 use engine::workflow::Flows;
 use failures::Failures;
 use health::Readiness;
@@ -116,6 +126,11 @@ pub struct GatewayState {
     connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
+    /// Tries the drafts of dialogues; `None` if this process can build no engine.
+    trials: Option<Arc<dyn Try>>,
+    /// Replays recorded turns against drafts.
+    replayer: Option<Arc<dyn Replay>>,
+    replays: Replays,
     agent_rates: Arc<AgentRates>,
     /// The result of the last examination for `/readyz`.
     readiness: Readiness,
@@ -152,6 +167,9 @@ impl GatewayState {
             connectors,
             limits,
             streams,
+            trials: None,
+            replayer: None,
+            replays: Replays::default(),
             agent_rates,
             readiness: Readiness::default(),
             stop,
@@ -184,6 +202,16 @@ impl GatewayState {
         Self { connectors, ..self }
     }
 
+    /// Tries the drafts of dialogues in this process.
+    pub fn with_trials(self, trials: Arc<dyn Try>) -> Self {
+        Self { trials: Some(trials), ..self }
+    }
+
+    /// Replays recorded turns against drafts in this process.
+    pub fn with_replays(self, replayer: Arc<dyn Replay>) -> Self {
+        Self { replayer: Some(replayer), ..self }
+    }
+
     /// Replaces the flows that workflows may name, for a program with its own flows.
     pub fn with_flows(self, flows: Flows) -> Self {
         Self { flows, ..self }
@@ -194,6 +222,12 @@ impl GatewayState {
     pub fn for_command_line(self) -> Self {
         let tokens = Tokens::new(&self.settings.gateway, &Environment::default(), Some("cli"));
         Self { internals: true, tokens, ..self }
+    }
+
+    /// What the making of documents needs. A gateway does not rehearse.
+    fn workbench(&self) -> Workbench {
+        let (settings, known) = (&self.settings, KnownNames::clone(&self.known));
+        Workbench::new(Arc::clone(&self.store), settings, known, self.flows.ids(), Clock::system())
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.

@@ -184,6 +184,7 @@ impl Document {
                 {"name": "agents", "description": "Agents, models and knowledge"},
                 {"name": "workflows", "description": "Workflows and their runs"},
                 {"name": "decisions", "description": "Decisions of coordinator agents: judged without being carried out"},
+                {"name": "authoring", "description": "Dialogues that make workflows and agents"},
                 {"name": "operation", "description": "Health, metrics, processes and dead letters"},
             ],
         });

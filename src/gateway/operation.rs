@@ -252,6 +252,7 @@ fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
         "agent_id" => ("The agent", "sales", id),
         "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),
         "run_id" => ("The run", "r1", id),
+        "replay_id" => ("The replay", "5b0c9a3e-2a7e-4f0d-8a35-0c2f6b9d1e77", text),
         "action_type" => ("A type of decisions, or the name of an answer's schema", "respond", text),
         "source" => {
             let name = json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_NAME});

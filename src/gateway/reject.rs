@@ -128,6 +128,7 @@ impl<E: Into<CommandError>> From<E> for Reject {
         let status = match kind {
             ErrorKind::Invalid => StatusCode::BAD_REQUEST,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
             ErrorKind::Conflict => StatusCode::CONFLICT,
             ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,

@@ -5,8 +5,8 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, backup, control, dead_letters, decisions, deletion, doctor, events, health, knowledge,
-    messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor, events, health,
+    knowledge, messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.
@@ -21,7 +21,7 @@ pub(super) fn health() -> Routes {
 /// All other routes.
 pub(super) fn api(access: Access, state: &GatewayState) -> Routes {
     let routes = operation(agents_and_knowledge(sessions(Routes::guarded(access, state))));
-    runs(workflows(routes))
+    authoring::routes(runs(workflows(routes)))
 }
 
 fn sessions(routes: Routes) -> Routes {

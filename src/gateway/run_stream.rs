@@ -1,10 +1,11 @@
 //! Starts runs and follows them with server-sent events. From the start on the run is a job on the queue: a client that
 //! leaves does not end it.
 
+use super::caller::Caller;
 use super::event_stream::{self, EventStream, Position};
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
-use super::roles::{OPERATORS, READERS};
+use super::roles::{AUTHORS, READERS};
 use super::run_events::{self, FollowedEvent, stream_of};
 use super::{GatewayState, Reject, events};
 use axum::Json;
@@ -12,6 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
+use commands::authoring::Author;
 use commands::error::CommandError;
 use commands::runs::{NewRun, StartedRun};
 use commands::{enqueue, run_details};
@@ -21,6 +23,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use storage::queue::From;
 use storage::store::Store;
+use types::authoring::Artifact;
 use types::ids::{self, DottedId, Id};
 use types::run::RunRecord;
 
@@ -107,8 +110,8 @@ pub(super) const POST_RUN: Operation = Operation::post(
     "workflows",
     "run_workflow",
 )
-.roles(OPERATORS)
-.summary("Starts a run and follows it until it ends.")
+.roles(AUTHORS)
+.summary("Starts a run and follows it until it ends. Authors run what they have published.")
 .details(
     "`event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end \
      the run.",
@@ -117,9 +120,11 @@ pub(super) const POST_RUN: Operation = Operation::post(
 .event_stream("Server-sent events until the run ends");
 pub(super) async fn post_run(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(workflow_id): Params<String>,
     Body(request): Body<RunRequest>,
 ) -> Result<Response, Reject> {
+    let request = request.by(&state, &caller, &workflow_id).await?;
     start(state, workflow_id, request, Form::Named).await
 }
 
@@ -128,7 +133,7 @@ pub(super) const GET_RUN: Operation = Operation::get(
     "workflows",
     "run_workflow_by_address",
 )
-.roles(OPERATORS)
+.roles(AUTHORS)
 .audited(true)
 .summary("Starts a run and follows it, for a browser's EventSource: the events have no name.")
 .details(
@@ -141,11 +146,13 @@ pub(super) const GET_RUN: Operation = Operation::get(
 .no_content("The run has ended, and the client has seen its last event");
 pub(super) async fn get_run(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(workflow_id): Params<String>,
     Filter(asked): Filter<RunParams>,
     headers: HeaderMap,
 ) -> Result<Response, Reject> {
     ids::check("workflow_id", &workflow_id)?;
+    may_run(&state, &caller, &workflow_id).await?;
     if let Some(last) = event_stream::last_event_id(&headers, asked.last_event_id.as_deref())? {
         return resume(state, &workflow_id, &last).await;
     }
@@ -154,7 +161,18 @@ pub(super) async fn get_run(
     }
     let RunParams { query, session_id, user_id, channel, run_id, .. } = asked;
     let request = RunRequest { query: query.unwrap_or_default(), input: None, session_id, user_id, channel, run_id };
+    let request = request.by(&state, &caller, &workflow_id).await?;
     start(state, workflow_id, request, Form::Unnamed).await
+}
+
+/// Fails with `unknown_workflow` for an author who has not published the workflow.
+async fn may_run(state: &GatewayState, caller: &Caller, workflow_id: &str) -> Result<(), Reject> {
+    let Author::User(name) = caller.author() else { return Ok(()) };
+    ids::check("workflow_id", workflow_id)?;
+    match state.store.owner(Artifact::Workflow, workflow_id).await? {
+        Some(owner) if owner == name => Ok(()),
+        _ => Err(CommandError::unknown_workflow(workflow_id).into()),
+    }
 }
 
 /// True for a request that a page of another site makes a browser send without a preflight request, for example as an
@@ -166,15 +184,17 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
 
 pub(super) const POST_START: Operation =
     Operation::post("/api/v1/workflows/{workflow_id}/runs", "workflows", "start_run")
-        .roles(OPERATORS)
-        .summary("Starts a run without following it.")
+        .roles(AUTHORS)
+        .summary("Starts a run without following it. Authors run what they have published.")
         .body::<RunRequest>()
         .accepted::<StartedRun>("The queue has stored the run");
 pub(super) async fn post_start(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(workflow_id): Params<String>,
     Body(request): Body<RunRequest>,
 ) -> Result<(StatusCode, Json<StartedRun>), Reject> {
+    let request = request.by(&state, &caller, &workflow_id).await?;
     let new = request.into_new_run(workflow_id);
     let started = commands::runs::start_run(state.queue.as_ref(), state.store.as_ref(), new).await?;
     Ok((StatusCode::ACCEPTED, Json(started)))
@@ -203,6 +223,15 @@ pub(super) async fn follow(
 }
 
 impl RunRequest {
+    /// The request of this caller. The runs of an author are the author's own, in no session.
+    async fn by(mut self, state: &GatewayState, caller: &Caller, workflow_id: &str) -> Result<Self, Reject> {
+        may_run(state, caller, workflow_id).await?;
+        if let Author::User(name) = caller.author() {
+            (self.session_id, self.user_id) = (None, Some(name));
+        }
+        Ok(self)
+    }
+
     fn into_new_run(self, workflow_id: String) -> NewRun {
         let Self { query, input, session_id, user_id, channel, run_id } = self;
         NewRun { workflow_id, query, input, session_id, user_id, channel, run_id, ..NewRun::default() }

@@ -1,10 +1,12 @@
 //! Schemas of bodies and parameters, made from their types. All of them are components of the document.
 
+use engine::rehearsal::trial::{TrialBegin, TrialEnd, TrialStep};
 use engine::workflow::orchestration::event::RunEvent;
 use schemars::generate::SchemaSettings;
 use schemars::transform::transform_subschemas;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
+use types::authoring;
 use types::event::{Reply, StatusEvent, StepEvent, TurnEvent};
 use types::job::JobBody;
 use types::run::RunRecord;
@@ -17,7 +19,8 @@ pub(super) fn generator() -> SchemaGenerator {
         settings.definitions_path = "/components/schemas".into();
     });
     let mut schemas = settings.with_transform(plain).with_transform(without_default).into_generator();
-    schemas.subschema_for::<(Reply, StatusEvent, StepEvent, RunEvent, TurnEvent)>();
+    schemas.subschema_for::<(Reply, StatusEvent, StepEvent, RunEvent, TurnEvent, authoring::Event)>();
+    schemas.subschema_for::<(TrialBegin, TrialStep, TrialEnd)>();
     schemas.subschema_for::<(JobBody, RunRecord, Session)>();
     schemas
 }

@@ -54,71 +54,78 @@ pub async fn serve_watch(listener: TcpListener, state: GatewayState, stop: Cance
 }
 
 async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-    let addresses = Addresses::default();
-    let server = Server { slots, addresses, limits, router, stop, cut: CancellationToken::new() };
-    let connections = Tasks::new();
-    server.accept(&listener, &connections).await;
-    drop(listener);
+    // Closes all connections immediately.
+    let (connections, closing) = (Tasks::new(), CancellationToken::new());
+    let mut intake = Intake::new(listener, limits, stop.clone());
+    while let Some((stream, peer, slots)) = intake.next().await {
+        let served = serve_one((stream, peer), router.clone(), limits, slots, stop.clone());
+        let cut = closing.clone();
+        connections.spawn("connection", OnPanic::Log, async move {
+            tokio::select! {
+                () = served => {}
+                () = cut.cancelled() => {}
+            }
+        });
+    }
+    drop(intake);
     connections.shutdown(SHUTDOWN_GRACE).await;
     // A client that does not read its response must not keep the process alive.
-    server.cut.cancel();
+    closing.cancel();
 }
 
-struct Server {
+/// The places of an open connection. Dropping them frees them.
+pub(super) type Slots = (OwnedSemaphorePermit, AddressSlot);
+
+/// A listener that accepts connections within the limits.
+pub(super) struct Intake {
+    listener: TcpListener,
     slots: Arc<Semaphore>,
     addresses: Addresses,
     limits: Limits,
-    router: Router,
     stop: CancellationToken,
-    /// Closes all connections immediately.
-    cut: CancellationToken,
+    warned: Option<Instant>,
 }
 
-impl Server {
-    /// Accepts connections while slots are free. More connections wait in the kernel's listen queue.
-    async fn accept(&self, listener: &TcpListener, connections: &Tasks) {
-        let mut warned = None;
+impl Intake {
+    pub(super) fn new(listener: TcpListener, limits: Limits, stop: CancellationToken) -> Self {
+        let slots = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        Self { listener, slots, addresses: Addresses::default(), limits, stop, warned: None }
+    }
+
+    /// The next connection, as soon as a slot is free; `None` after `stop`. More connections wait in the kernel's listen
+    /// queue.
+    pub(super) async fn next(&mut self) -> Option<(TcpStream, IpAddr, Slots)> {
+        let stop = self.stop.clone();
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = stop.cancelled() => return None,
                 accepted = async {
-                    let slot = self.slot(&mut warned).await;
-                    (listener.accept().await, slot)
+                    let slot = self.slot().await;
+                    (self.listener.accept().await, slot)
                 } => accepted,
             };
             match accepted {
-                (Ok((stream, peer)), Some(slot)) => {
-                    let Some(of_address) = self.addresses.take(peer.ip(), self.limits.connections_per_address) else {
-                        debug!("closing a connection of {}: it has too many", peer.ip());
-                        continue;
-                    };
-                    let slots = (slot, of_address);
-                    let served =
-                        serve_one((stream, peer.ip()), self.router.clone(), self.limits, slots, self.stop.clone());
-                    let cut = self.cut.clone();
-                    connections.spawn("connection", OnPanic::Log, async move {
-                        tokio::select! {
-                            () = served => {}
-                            () = cut.cancelled() => {}
-                        }
-                    });
+                (Ok((stream, peer)), slot) => {
+                    let peer = peer.ip();
+                    match self.addresses.take(peer, self.limits.connections_per_address) {
+                        Some(of_address) => return Some((stream, peer, (slot?, of_address))),
+                        None => debug!("closing a connection of {peer}: it has too many"),
+                    }
                 }
                 (Err(error), _) if is_of_the_peer(&error) => {}
                 (Err(error), _) => {
                     warn!("cannot accept a connection, retrying: {error}");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
-                (Ok(_), None) => return,
             }
         }
     }
 
-    async fn slot(&self, warned: &mut Option<Instant>) -> Option<OwnedSemaphorePermit> {
-        if self.slots.available_permits() == 0 && warned.is_none_or(|warned: Instant| warned.elapsed() > WARN_INTERVAL)
-        {
-            *warned = Some(Instant::now());
+    async fn slot(&mut self) -> Option<OwnedSemaphorePermit> {
+        let is_recent = self.warned.is_some_and(|warned| warned.elapsed() <= WARN_INTERVAL);
+        if self.slots.available_permits() == 0 && !is_recent {
+            self.warned = Some(Instant::now());
             warn!(
                 "all {} connections are in use (`gateway.max_connections`); new ones wait until one closes",
                 self.limits.connections
@@ -138,7 +145,7 @@ async fn serve_one(
     (stream, peer): (TcpStream, IpAddr),
     router: Router,
     limits: Limits,
-    slots: (OwnedSemaphorePermit, AddressSlot),
+    slots: Slots,
     stop: CancellationToken,
 ) {
     // Events are small and must not wait for further data (Nagle's algorithm).

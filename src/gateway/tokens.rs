@@ -48,7 +48,8 @@ impl Tokens {
             TokenEntry { caller: Caller::named(entry), tokens: RwLock::new(tokens), file }
         });
         let entries = std::iter::once(administrator).chain(named).collect();
-        let is_public = !settings.listen.ip().to_canonical().is_loopback();
+        let mut addresses = [Some(settings.listen), settings.grpc_listen].into_iter().flatten();
+        let is_public = addresses.any(|address| !address.ip().to_canonical().is_loopback());
         Self(Arc::new(TokenTable { entries, required, refreshed: Mutex::new(Instant::now()), is_public }))
     }
 

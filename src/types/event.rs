@@ -1,5 +1,6 @@
 //! Events: the messages on `tw.out.…` for channels and watchers. docs/contract/nats.md describes their fields.
 
+use crate::authoring;
 use crate::outcome::Outcome;
 use crate::status::Status;
 use crate::timestamp::Timestamp;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Serialises a payload as text, for documents that contain events.
 pub(super) mod text {
@@ -38,10 +40,13 @@ pub enum EventType {
     Decision,
     /// The end of a turn whose last event is not a status, see [`TurnEvent`].
     Turn,
+    /// An event of an authoring dialogue, see [`authoring::Event`].
+    Authoring,
 }
 
 impl EventType {
-    const ALL: [Self; 6] = [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn];
+    const ALL: [Self; 7] =
+        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn, Self::Authoring];
 
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
@@ -52,6 +57,7 @@ impl EventType {
             Self::Run => "run",
             Self::Decision => "decision",
             Self::Turn => "turn",
+            Self::Authoring => "authoring",
         }
     }
 
@@ -218,6 +224,8 @@ pub enum Event {
     Decision(Value),
     /// The end of a turn whose last event is not a status.
     Turn(TurnEvent),
+    /// An event of an authoring dialogue.
+    Authoring(Arc<authoring::Event>),
 }
 
 impl Event {
@@ -230,6 +238,7 @@ impl Event {
             EventType::Run => Self::Run(serde_json::from_slice(payload)?),
             EventType::Decision => Self::Decision(serde_json::from_slice(payload)?),
             EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
+            EventType::Authoring => Self::Authoring(Arc::new(serde_json::from_slice(payload)?)),
         })
     }
 
@@ -240,6 +249,7 @@ impl Event {
             Self::Status(status) => Some(&status.turn_id),
             Self::Step(step) => Some(&step.turn_id),
             Self::Turn(turn) => Some(&turn.turn_id),
+            Self::Authoring(event) => Some(&event.turn_id),
             Self::Run(_) => None,
             Self::Decision(decision) => decision["turn_id"].as_str(),
         }
@@ -250,7 +260,7 @@ impl Event {
         match self {
             Self::Status(status) => Some((&status.turn_id, status.turn.as_ref()?)),
             Self::Turn(turn) => Some((&turn.turn_id, &turn.turn)),
-            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) => None,
+            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) | Self::Authoring(_) => None,
         }
     }
 

@@ -7,6 +7,7 @@
 //! cannot be handled becomes a dead letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
 //!
 //! A caller of the gateway has a role ([`access`]), and the changes it makes are listed in the [`audit`] trail.
+//! [`authoring`] has the dialogues that make agents and workflows.
 //! [`allowed_secrets`] and [`host_pattern`] say which host may receive which secret.
 //!
 //! [`ids`], [`depth`], [`duration`], [`timestamp`] and [`canonical`] define the formats that all of these use.
@@ -16,12 +17,14 @@ pub mod action;
 pub mod agent;
 pub mod allowed_secrets;
 pub mod audit;
+pub mod authoring;
 pub mod budget;
 pub mod canonical;
 pub mod cause;
 pub mod depth;
 pub mod duration;
 pub mod event;
+pub mod excerpt;
 pub mod format;
 pub mod host_pattern;
 pub mod ids;

@@ -188,7 +188,7 @@ fn all_agents_fit_the_schema_and_a_wrong_one_does_not() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/embedding/shop.yaml");
     let agents = load::read_paths(&[folder(), folder().join("tasks"), examples]);
-    assert_eq!(agents.len(), 30);
+    assert_eq!(agents.len(), 31);
     for (path, agent) in agents {
         let errors: Vec<_> = schema.iter_errors(&agent.unwrap().document).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", path.display());

@@ -163,3 +163,19 @@ async fn turns_of_a_coordinator_are_measured() {
     assert_eq!((&row["agent_mode"], &row["unanswered"]), (&"coordinator".into(), &0.into()), "{report}");
     assert!(row["turns"].as_u64().is_some_and(|turns| turns > 0), "{report}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn authoring_dialogues_are_measured_beside_their_limits() {
+    let servers = cluster().await;
+    let given = ["--nats", &servers.nats_url, "--mongodb", &servers.mongodb_uri];
+    let asked = ["authoring", "--dialogues", "4", "--sessions", "2", "--generations", "1", "--connections", "2"];
+    for place in [&given[..], &["--backend", "embedded"]] {
+        let (report, _) = bench(&[&asked[..], place].concat()).await;
+        let rows = report["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["value"].as_f64().is_some_and(|value| value > 0.0)), "{report}");
+        let limited: Vec<_> = rows.iter().filter(|row| row["required"].is_number()).collect();
+        let required: Vec<_> = limited.iter().map(|row| row["required"].as_f64().unwrap()).collect();
+        assert_eq!(required, [3_000.0, 500.0, 1_000.0, 1_000.0, 30_000.0]);
+        assert!(limited.iter().all(|row| row["met"] == true), "{report}");
+    }
+}

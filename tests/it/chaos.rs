@@ -50,7 +50,9 @@ fn in_short(verdict: &Value) -> String {
 }
 
 fn has_seen_something(verdict: &Value, faults: usize) {
-    for (count, least) in [("turns", 100), ("actions", 50), ("timers_fired", 5), ("bad_jobs", 1)] {
+    for (count, least) in
+        [("turns", 100), ("actions", 50), ("timers_fired", 5), ("bad_jobs", 1), ("dialogues", 2), ("workflows", 2)]
+    {
         assert!(verdict["counts"][count].as_u64().unwrap() >= least, "{count}: {}", in_short(verdict));
     }
     assert!(verdict["happened"].as_array().unwrap().len() >= faults, "{}", in_short(verdict));

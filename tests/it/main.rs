@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub)]
 
 mod access;
+mod agent_files;
 mod agents;
 mod asking;
+mod authored;
+mod authoring;
 mod away;
 mod backup;
 mod bench;
@@ -34,6 +37,7 @@ mod fuzz;
 mod gateway;
 mod graph_runs;
 mod graphs;
+mod grpc;
 mod http_action;
 mod ids;
 mod judged_decisions;

@@ -238,6 +238,11 @@ async fn the_readme_s_tour_works_word_for_word() {
     let planned = reader.run(&plans.command("chat"), &plans.sayings()).await;
     assert!(planned.contains("共 3 个数，合计 16"), "{planned}");
 
+    let authoring = tour.step(8);
+    let author = authoring.command("author");
+    let made = reader.run(&author, &["好".to_owned()]).await;
+    assert!(made.contains("（离线规则）") && made.contains("已创建，可以运行"), "{made}");
+
     let real = tour.step(5);
     for name in ["turnwheel.example.toml", "turnwheel.toml", "[models.default]"] {
         assert!(real.code().contains(&name.to_owned()), "{name}");
@@ -262,7 +267,8 @@ async fn the_readme_s_tour_works_word_for_word() {
     assert_eq!(model.calls().len(), 1);
     drop((dev, api));
 
-    let known = [chat, look.command("sessions show"), look.command("/events"), log, workflow, plans.command("chat")];
+    let known =
+        [chat, look.command("sessions show"), look.command("/events"), log, workflow, plans.command("chat"), author];
     let commands = tour.commands();
     assert_eq!(commands, known, "this test covers every command of the tour");
 }

@@ -302,6 +302,14 @@ impl SettingsChecker<'_> {
             let remedy = format!("set it below `gateway.max_connections` ({})", gateway.max_connections);
             self.report("gateway.max_streams", found, remedy);
         }
+        for (key, given, other, missing) in [
+            ("gateway.grpc_cert", &gateway.grpc_cert, "gateway.grpc_key", gateway.grpc_key.is_none()),
+            ("gateway.grpc_key", &gateway.grpc_key, "gateway.grpc_cert", gateway.grpc_cert.is_none()),
+        ] {
+            if given.is_some() && missing {
+                self.report(key, format!("is set without `{other}`"), "set both for TLS, or neither");
+            }
+        }
         if gateway.grpc_listen == Some(gateway.listen) && gateway.listen.port() != 0 {
             self.report("gateway.grpc_listen", "is the same as `gateway.listen`", "give it another port");
         }

@@ -3,6 +3,7 @@
 use super::{Environment, NamedToken};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// The HTTP gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,9 +11,12 @@ use std::net::SocketAddr;
 pub struct Gateway {
     /// Address to listen on; `127.0.0.1:8080` unless given.
     pub listen: SocketAddr,
-    /// Reserved for gRPC, which this version does not serve. If set, the gateway logs a warning and `doctor` reports
-    /// it.
+    /// Address on which the gateway serves gRPC; none unless given.
     pub grpc_listen: Option<SocketAddr>,
+    /// Path of the certificate chain in PEM with which gRPC is served; without TLS unless given.
+    pub grpc_cert: Option<PathBuf>,
+    /// Path of the certificate's private key in PEM.
+    pub grpc_key: Option<PathBuf>,
     /// Bearer tokens of administrators. Without any token, the gateway may listen on loopback addresses only.
     pub tokens: Vec<String>,
     /// Named tokens with roles.
@@ -50,6 +54,8 @@ impl Default for Gateway {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             grpc_listen: None,
+            grpc_cert: None,
+            grpc_key: None,
             tokens: Vec::new(),
             access: Vec::new(),
             max_connections: 10_000,

@@ -195,6 +195,18 @@ fn an_empty_address_is_none() {
 }
 
 #[test]
+fn a_certificate_needs_its_key() {
+    for (given, other) in [("grpc_cert", "grpc_key"), ("grpc_key", "grpc_cert")] {
+        let error = refusal(&format!("[gateway]\n{given} = \"/etc/grpc.pem\""), &[], &[]);
+        assert!(
+            error.contains(&format!("`gateway.{given}`")) && error.contains(&format!("`gateway.{other}`")),
+            "{error}"
+        );
+    }
+    assert!(load("[gateway]\ngrpc_cert = \"/a.pem\"\ngrpc_key = \"/a.key\"", &[], &[]).is_ok());
+}
+
+#[test]
 fn origins_of_pages_are_checked() {
     for bad in ["chat.example.com", "https://chat.example.com/path", "file:///tmp", "null"] {
         let error = refusal("", &[], &[("gateway.cors", bad)]);
@@ -256,7 +268,7 @@ fn every_line_of_the_example_loads() {
     let web = ("WEB_CHAT_TOKEN", "0123456789abcdef");
     let env = [("OPENAI_API_KEY", "k"), ("NATS_PASSWORD", "p"), ("NATS_TOKEN", "t"), database, web];
     // Some settings are valid only together with another one.
-    let pairs = [("user", "password_env"), ("cert", "key")];
+    let pairs = [("user", "password_env"), ("cert", "key"), ("grpc_cert", "grpc_key")];
     let partner = |key: &str| {
         pairs.iter().find_map(|(one, other)| match key {
             key if key == *one => Some(*other),
@@ -297,7 +309,10 @@ fn every_line_of_the_example_loads() {
         let complete =
             model.is_empty() || ["model = ", "url_env = ", "token_env = "].iter().any(|last| model.contains(last));
         let key = line.split('=').next().unwrap_or_default().trim();
-        let beside = partner(key).filter(|_| table == "[nats]").and_then(|other| line_of(&table, other)).unwrap_or("");
+        let beside = partner(key)
+            .filter(|_| ["[nats]", "[gateway]"].contains(&table.as_str()))
+            .and_then(|other| line_of(&table, other))
+            .unwrap_or("");
         let text = if table.is_empty() { body.to_owned() } else { format!("{table}\n{body}\n{beside}") };
         let tokens = [("gateway.tokens", "0123456789abcdef")];
         if complete {

@@ -4,13 +4,15 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
-//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, and [`access`] its named tokens;
+//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, [`access`] its named tokens,
+//!   and `authoring` those of the authoring agent;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
 //! - [`environment`] is a copy of the process environment, taken at the start.
 
 pub mod access;
+mod authoring;
 mod check;
 mod connector;
 pub mod environment;
@@ -28,6 +30,7 @@ pub mod secrets;
 pub mod show;
 
 pub use access::NamedToken;
+pub use authoring::Authoring;
 pub use connector::{Connector, ConnectorKind};
 pub use environment::Environment;
 pub use gateway::Gateway;
@@ -82,6 +85,8 @@ pub struct Settings {
     pub streams: Streams,
     /// The HTTP gateway.
     pub gateway: Gateway,
+    /// The authoring agent on another server.
+    pub authoring: Authoring,
     /// The secrets that agent files may use as `${NAME}`.
     pub secrets: Secrets,
     /// Calls of skills and tools.
@@ -245,6 +250,8 @@ pub struct Retention {
     pub closed_sessions: Text,
     /// Versions of agents and workflows that nothing uses, and their plans; 30 d unless given.
     pub versions: Text,
+    /// Authoring dialogues that have not changed; 30 d unless given.
+    pub authoring: Text,
 }
 
 /// Metrics of processes without a gateway.
@@ -411,6 +418,7 @@ impl Default for Settings {
             lane: Lane { max_depth: 1_000 },
             streams: Streams::default(),
             gateway: Gateway::default(),
+            authoring: Authoring::default(),
             secrets: Secrets::default(),
             http: Http::default(),
             models: BTreeMap::new(),
@@ -421,6 +429,7 @@ impl Default for Settings {
                 audit: Text(Duration::from_secs(365 * 86_400)),
                 closed_sessions: Text(Duration::ZERO),
                 versions: Text(Duration::from_secs(30 * 86_400)),
+                authoring: Text(Duration::from_secs(30 * 86_400)),
             },
             quotas: Quotas::default(),
             metrics: MetricsSettings::default(),

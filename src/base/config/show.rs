@@ -65,7 +65,6 @@ fn row(loaded: &LoadedSettings, secrets: &SecretValues, key: &Key, name: String,
         ("secrets.allow", Value::Array(_)) => {
             loaded.settings.secrets.allowed().names().map(state).collect::<Vec<_>>().join(", ")
         }
-        ("gateway.grpc_listen", _) => "this version serves no gRPC".to_owned(),
         _ => String::new(),
     };
     let value = match value {

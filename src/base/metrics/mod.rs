@@ -95,6 +95,10 @@ pub struct Metrics {
     /// Jobs returned to the queue because their model occupied its share of the worker.
     pub crowded: IntCounter,
     expired: [IntCounter; EXPIRED.len()],
+    /// Seconds of one save of a dialogue's state.
+    pub authoring_save: Histogram,
+    /// States of dialogues that were damaged or missing.
+    pub authoring_repairs: IntCounter,
     models: model::Families,
 }
 
@@ -232,6 +236,16 @@ impl Metrics {
                 "Jobs returned to the queue because their model occupied its share of the worker.",
             ),
             expired: EXPIRED.map(|kind| expired.with_label_values(&[kind])),
+            authoring_save: seconds(
+                &registry,
+                "turnwheel_authoring_save_seconds",
+                "Seconds of one save of an authoring dialogue's state.",
+            ),
+            authoring_repairs: counter(
+                &registry,
+                "turnwheel_authoring_states_repaired_total",
+                "States of authoring dialogues that were damaged or missing.",
+            ),
             models: model::Families::new(&registry),
             registry,
         }

@@ -148,6 +148,7 @@ impl Db {
     }
 
     pub(super) async fn ensure_indexes(&self) -> Result<()> {
+        super::authoring::ensure_validator(&self.database).await?;
         for (collection, keys, options) in indexes() {
             let index = IndexModel::builder().keys(keys).options(options).build();
             self.database.collection::<Document>(collection).create_index(index).await.map_err(failed)?;
@@ -204,7 +205,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let unique = IndexOptions::builder().unique(true).build();
     let expiring = IndexOptions::builder().expire_after(Duration::ZERO).build();
     let passing = IndexOptions::builder().expire_after(Duration::ZERO).sparse(true).build();
-    vec![
+    let mut indexes = vec![
         ("sessions", doc! {"timers.due_at": 1}, Some(sparse.clone())),
         ("sessions", doc! {"lease.until": 1}, Some(sparse.clone())),
         ("sessions", doc! {"waiting_since": 1}, Some(sparse)),
@@ -238,7 +239,10 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         (DAYS, doc! {"expires_at": 1}, Some(expiring.clone())),
         (AUDIT, doc! {"expires_at": 1}, Some(expiring.clone())),
         (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
-    ]
+    ];
+    indexes.extend(super::authoring::indexes());
+    indexes.extend(super::drafts::indexes());
+    indexes
 }
 
 /// Sends a cheap command to the database `admin`. Fails with `Unavailable` when the server does not respond within 5 s.

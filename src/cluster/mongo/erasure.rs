@@ -1,22 +1,24 @@
 //! Deletion of sessions, runs, agents and workflows.
 
+use super::authoring::STATES;
 use super::days::DAYS;
 use super::document::{date, int};
+use super::drafts::DRAFT_OF;
 use super::expiry::closed;
 use super::lane::{MAX_CONFLICTS, conflict};
 use super::runs::RUNS;
 use super::update_ops::new_session;
 use super::{Db, MongoStore};
 use async_trait::async_trait;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use futures::TryStreamExt;
 use std::time::Duration;
-use storage::store::Result;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::lane;
 use storage::store::versioned::Versioned;
+use storage::store::{Drafts, Result};
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -31,6 +33,8 @@ impl Erasure for MongoStore {
     async fn erase_records(&self, session_id: &str) -> Result<ErasedRecords> {
         let plans = self.db.erase_plans(session_id).await?;
         self.workflows.forget_all();
+        self.db.delete(STATES, doc! {"session_id": session_id}).await?;
+        self.drop_drafts(session_id).await?;
         Ok(ErasedRecords {
             turns: self.db.delete("turns", below(session_id)).await?,
             steps: self.db.delete("steps", below(session_id)).await?,
@@ -65,6 +69,7 @@ impl Erasure for MongoStore {
         erased.plans = self.db.delete("plan_cache", doc! {"workflow_id": agent_id}).await?;
         erased.sources = self.db.delete("knowledge", doc! {"agent_id": agent_id}).await?;
         self.db.delete(DAYS, below(agent_id)).await?;
+        self.db.forget_artefact(agent_id).await?;
         self.agents.forget(agent_id).await;
         self.plans.invalidate_all();
         Ok(erased)
@@ -72,6 +77,7 @@ impl Erasure for MongoStore {
 
     async fn erase_workflow(&self, workflow_id: &str) -> Result<ErasedDefinition> {
         let erased = self.db.erase_definition::<WorkflowRecord>(workflow_id).await?;
+        self.db.forget_artefact(workflow_id).await?;
         self.workflows.forget(workflow_id).await;
         Ok(erased)
     }
@@ -214,12 +220,15 @@ impl Db {
     async fn erase_definition<T: Versioned>(&self, id: &str) -> Result<ErasedDefinition> {
         // The current one first: a process that finds its hash finds the version, too.
         let existed = self.delete(T::CURRENT, doc! {"_id": id}).await? > 0;
-        let versions = self.delete(T::VERSIONS, below(id)).await?;
+        let mut versions = below(id);
+        // Drafts belong to their dialogues.
+        versions.insert(DRAFT_OF, Bson::Null);
+        let versions = self.delete(T::VERSIONS, versions).await?;
         Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
     }
 }
 
-fn is_duplicate(error: &mongodb::error::Error) -> bool {
+pub(super) fn is_duplicate(error: &mongodb::error::Error) -> bool {
     use mongodb::error::{ErrorKind, WriteFailure};
     matches!(error.kind.as_ref(), ErrorKind::Write(WriteFailure::WriteError(problem)) if problem.code == 11_000)
 }

@@ -3,7 +3,9 @@
 //! A version that is not in use gets the time since when, `unused_since`; a version that is in use again loses it. A
 //! version is deleted when the grace has passed and it still is not in use.
 
+use super::authoring::STATES;
 use super::document::date;
+use super::drafts::DRAFT_OF;
 use super::runs::RUNS;
 use super::versioned_collection::version_id;
 use super::{Db, MongoStore};
@@ -26,11 +28,11 @@ const PLANS: &str = "plan_cache";
 /// The last ids that were looked at, by collection.
 pub(super) type Places = std::sync::Mutex<HashMap<&'static str, Bson>>;
 
-/// Matches sessions that are closed before a time, and whose lanes are free.
+/// Matches conversations and authoring dialogues that are closed before a time, and whose lanes are free.
 pub(super) fn closed(before: Bson) -> Document {
     // The lower bound is that of the index.
     let closed_at = doc! {"$gt": DateTime::from_millis(0), "$lt": before};
-    doc! {"closed_at": closed_at, "kind": "chat", "lease": null, "turn": null, "waiting_since": null}
+    doc! {"closed_at": closed_at, "lease": null, "turn": null, "waiting_since": null}
 }
 
 /// The fields by which the use of a version is decided.
@@ -40,6 +42,8 @@ struct Seen {
     id: String,
     hash: String,
     unused_since: Option<Timestamp>,
+    /// The sessions of a draft.
+    draft_of: Option<Vec<String>>,
 }
 
 impl Seen {
@@ -51,7 +55,9 @@ impl Seen {
         let text = |field: &str| found.get_str(field).map(str::to_owned).ok();
         let since = found.get_datetime("unused_since").ok();
         let unused_since = since.map(|since| Timestamp::from_millis(since.timestamp_millis()));
-        Some(Self { version: text("_id")?, id: text(T::KEY)?, hash: text("hash")?, unused_since })
+        let sessions = |found: &bson::Array| found.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect();
+        let draft_of = found.get_array(DRAFT_OF).ok().map(sessions);
+        Some(Self { version: text("_id")?, id: text(T::KEY)?, hash: text("hash")?, unused_since, draft_of })
     }
 }
 
@@ -59,7 +65,9 @@ impl Db {
     pub(super) async fn closed_sessions(&self, closed_for: Duration, limit: usize) -> Result<Vec<(String, Timestamp)>> {
         let before = date(self.clock.earliest().minus(closed_for));
         let collection = self.database.collection::<Document>("sessions");
-        let find = collection.find(closed(before)).sort(doc! {"closed_at": 1}).projection(doc! {"closed_at": 1});
+        let mut wanted = closed(before);
+        wanted.insert("kind", "chat");
+        let find = collection.find(wanted).sort(doc! {"closed_at": 1}).projection(doc! {"closed_at": 1});
         let found = self.first(find, limit).await?;
         let session = |found: &Document| {
             let closed_at = found.get_datetime("closed_at").ok()?;
@@ -68,13 +76,18 @@ impl Db {
         Ok(found.iter().filter_map(session).collect())
     }
 
-    /// Whether an open conversation or a stored run has the version.
+    /// Whether an open conversation or a stored run has the version. A draft is used while one of its dialogues exists.
     async fn is_used(&self, seen: &Seen) -> Result<bool> {
         let has = async |collection: &str, filter: Document| {
             let documents = self.database.collection::<Document>(collection);
             Ok(self.in_time(documents.find_one(filter).projection(doc! {"_id": 1})).await?.is_some())
         };
         let (id, hash) = (seen.id.as_str(), seen.hash.as_str());
+        if let Some(sessions) = &seen.draft_of
+            && has(STATES, doc! {"session_id": {"$in": sessions}}).await?
+        {
+            return Ok(true);
+        }
         let open = doc! {"workflow_state.hash": hash, "closed_at": null, "agent_id": id};
         Ok(has("sessions", open).await? || has(RUNS, doc! {"hash": hash, "workflow_id": id}).await?)
     }
@@ -171,7 +184,7 @@ impl MongoStore {
         let place = self.places.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let filter = place.map_or_else(Document::new, |place| doc! {"_id": {"$gt": place}});
         let fields = doc! {
-            "agent_id": 1, "workflow_id": 1, "hash": 1, "owner_session": 1, "unused_since": 1, "created_at": 1,
+            "agent_id": 1, "workflow_id": 1, "hash": 1, "owner_session": 1, "unused_since": 1, "created_at": 1, DRAFT_OF: 1,
         };
         let collection = self.db.database.collection::<Document>(name);
         let page = self.db.first(collection.find(filter).sort(doc! {"_id": 1}).projection(fields), limit).await?;

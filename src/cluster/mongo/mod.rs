@@ -11,7 +11,7 @@
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
-//! - `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
+//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error
@@ -19,12 +19,14 @@
 
 mod acquire;
 mod audit;
+mod authoring;
 mod clock;
 mod command;
 mod commits;
 pub mod connect;
 mod days;
 mod document;
+mod drafts;
 mod erasure;
 mod expiry;
 mod fence;
@@ -44,6 +46,7 @@ mod timers;
 mod update_ops;
 mod versioned_collection;
 
+pub use authoring::{STATES, validator};
 pub use command::{Bulk, Commands, Durability};
 pub use document::put;
 pub use versioned_collection::CURRENT_TTL;
@@ -173,7 +176,7 @@ impl Store for MongoStore {
     }
 
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
-        self.agents.put_version(agent).await
+        self.agents.put_version(agent, false).await
     }
 
     async fn agents(&self) -> Result<Listed<AgentRecord>> {
@@ -197,7 +200,7 @@ impl Store for MongoStore {
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
-        self.workflows.put_version(workflow).await
+        self.workflows.put_version(workflow, false).await
     }
 
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {

@@ -13,8 +13,8 @@ use storage::store::{Result, StoreError};
 use tracing::{info, warn};
 
 /// The version of this program's schema. 1: the databases of versions that kept no record. 2: the record itself, and the
-/// index on `sessions.format`.
-pub const SCHEMA: i64 = 2;
+/// index on `sessions.format`. 3: `workflow_agent_states` with its validator and indexes.
+pub const SCHEMA: i64 = 3;
 /// The lowest version of the schema whose programs work with this one.
 pub const MINIMUM: i64 = 1;
 
@@ -118,6 +118,8 @@ pub async fn migrate(database: &Database, mut progress: impl FnMut(String)) -> R
     if !matches!(found.standing(), Standing::Older | Standing::Current) {
         return Ok(found);
     }
+    progress("validator of workflow_agent_states".to_owned());
+    super::authoring::ensure_validator(database).await?;
     let all = indexes();
     let count = all.len();
     for (number, (collection, keys, options)) in (1..).zip(all) {

@@ -32,7 +32,7 @@ impl VersionedCollection<WorkflowRecord> {
             )));
         }
         // The version first: a process that reads the hash must find the version's document.
-        self.put_version(plan).await?;
+        self.put_version(plan, true).await?;
         let mut set = fields(&self.db, plan)?;
         set.extend(doc! {"agent_id": agent_id, "used_at": date(now)});
         let update = doc! {"$set": set, "$setOnInsert": {"status": WorkflowStatus::Ready.as_str()}};

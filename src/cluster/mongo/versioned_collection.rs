@@ -1,6 +1,7 @@
 //! Agents and workflows, with their versions.
 
 use super::document::{date, free_form, read, unseal};
+use super::drafts::DRAFT_OF;
 use super::{Db, cached};
 use base::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
@@ -82,11 +83,11 @@ impl<T: Versioned> VersionedCollection<T> {
         cached(&self.versions, id, hash, load).await
     }
 
-    /// Returns the number of stored versions.
+    /// Returns the number of stored versions, without drafts.
     pub(super) async fn version_count(&self, id: &str) -> Result<u64> {
         let versions = self.db.database.collection::<Document>(T::VERSIONS);
         // The character after `/` is `0`, and no id has a `/`.
-        let of_id = doc! {"_id": {"$gte": version_id(id, ""), "$lt": format!("{id}0")}};
+        let of_id = doc! {"_id": {"$gte": version_id(id, ""), "$lt": format!("{id}0")}, DRAFT_OF: null};
         self.db.in_time(versions.count_documents(of_id)).await
     }
 
@@ -105,7 +106,7 @@ impl<T: Versioned> VersionedCollection<T> {
 
     async fn make_current(&self, record: &T) -> Result<bool> {
         // The version first: a process that reads the hash must find the version's document.
-        self.put_version(record).await?;
+        self.put_version(record, true).await?;
         let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
         // A definition that this version of the program cannot decode is replaced, also by one of the same hash.
@@ -124,8 +125,9 @@ impl<T: Versioned> VersionedCollection<T> {
     }
 
     /// Stores a version for [`VersionedCollection::version`] without making it the current one. A stored version never
-    /// changes, so the same document only renews its times, and another one is refused.
-    pub(super) async fn put_version(&self, record: &T) -> Result<()> {
+    /// changes, so the same document only renews its times, and another one is refused. A draft that is `published` is
+    /// one no longer.
+    pub(super) async fn put_version(&self, record: &T, published: bool) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let (versions, fields) = (self.db.database.collection::<Document>(T::VERSIONS), fields(&self.db, record)?);
         let owned = record.owner_session().is_some();
@@ -141,13 +143,20 @@ impl<T: Versioned> VersionedCollection<T> {
             Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
             None => self.db.in_time(put(first.clone())).await?,
             // A version that this program cannot decode is of no use to anybody, so it is replaced.
-            Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields})).await?,
+            Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields, "$unset": {DRAFT_OF: ""}})).await?,
             Some(Ok(stored)) => {
                 check_unchanged(stored.as_ref(), record).map_err(StoreError::refused)?;
                 let times = fields.into_iter().filter(|(name, _)| matches!(name.as_str(), "updated_at" | "expires_at"));
                 let mut renewed = doc! {"$set": times.collect::<Document>()};
+                let mut unset = Document::new();
                 if !owned {
-                    renewed.insert("$unset", doc! {"unused_since": ""});
+                    unset.insert("unused_since", "");
+                }
+                if published {
+                    unset.insert(DRAFT_OF, "");
+                }
+                if !unset.is_empty() {
+                    renewed.insert("$unset", unset);
                 }
                 let renewed = self.db.in_time(versions.update_one(doc! {"_id": &id}, renewed)).await?;
                 match renewed.matched_count {

@@ -13,10 +13,6 @@ pub fn files(settings: &Settings) -> Vec<Finding> {
     let mut findings = prompts(settings);
     findings.extend(keys(settings));
     findings.extend(data_file(settings));
-    findings.extend(settings.gateway.grpc_listen.map(|address| {
-        let what = format!("it is {address}, and this version serves no gRPC: nothing listens on it");
-        Finding::advice("gateway.grpc_listen", what, "remove the setting; the gateway serves HTTP")
-    }));
     findings
 }
 
@@ -120,19 +116,4 @@ pub async fn without_file(store: &dyn Store, filed: &BTreeSet<String>) -> Vec<Fi
         Finding::advice(format!("agent {id}"), what, format!("`turnwheel agents delete {id}`, or restore its file"))
     };
     gone.map(finding).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_for_grpc_is_told_to_be_of_no_use() {
-        let mut settings = Settings::default();
-        let of_grpc = |settings: &Settings| files(settings).into_iter().find(|one| one.place == "gateway.grpc_listen");
-        assert!(of_grpc(&settings).is_none());
-        settings.gateway.grpc_listen = Some(([127, 0, 0, 1], 8081).into());
-        let found = of_grpc(&settings).unwrap();
-        assert!(found.level == Level::Advice && found.what.contains("127.0.0.1:8081"), "{found:?}");
-    }
 }

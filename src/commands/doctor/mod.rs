@@ -3,8 +3,10 @@
 //! [`fn@cluster`] checks the servers (`nats`, `replicas`, `mongo`). When these are usable, it runs [`fn@work`], which
 //! checks agents, lanes, timers, dead letters and storage over the traits of queue and store. [`fn@files`] checks prompts and
 //! models' keys, [`unapplied`] checks agent files, [`fn@telemetry`] checks the collector of traces, [`fn@python`] the
-//! sandbox, and [`fn@connectors`] the databases of connectors.
+//! sandbox, [`fn@connectors`] the databases of
+//! connectors, and `authoring` what dialogues need.
 
+mod authoring;
 mod capacity;
 mod connectors;
 mod files;
@@ -121,6 +123,7 @@ pub async fn cluster(settings: &Settings, flows: &Flows, tools: Tools<'_>, monit
     findings.extend(of_collector);
     findings.extend(python(&settings.python, tools.sandbox).await);
     findings.extend(connectors(tools.connectors).await);
+    findings.extend(authoring::ports(settings).await);
     // Opening queue and store would create missing streams and indexes. The doctor must not change anything.
     if streams && indexes {
         let tasks = Tasks::new();

@@ -1,6 +1,7 @@
 //! Checks of MongoDB: connection, version, replica set, journal, old versions of documents, indexes, clock, and the
 //! scheduler's leadership.
 
+use super::authoring::{partial_filter, validation};
 use super::initiate::{is_uninitiated, not_initiated, uninitiated};
 use super::{Finding, in_time, version};
 use base::clock;
@@ -65,6 +66,7 @@ pub(super) async fn examine(settings: &Settings) -> (Vec<Finding>, bool) {
     }
     let (of_indexes, complete) = index_findings(&database, &settings.mongodb.database).await;
     findings.extend(of_indexes);
+    findings.extend(validation(&database).await);
     if complete {
         findings.push(leader(&database, &hello).await);
     }
@@ -291,7 +293,7 @@ fn alike(found: Option<&IndexOptions>, wanted: Option<&IndexOptions>) -> bool {
             (options.unique.unwrap_or(false), options.sparse.unwrap_or(false), options.expire_after)
         })
     };
-    shown(found) == shown(wanted)
+    shown(found) == shown(wanted) && partial_filter(found) == partial_filter(wanted)
 }
 
 async fn leader(database: &Database, hello: &Document) -> Finding {

@@ -2,9 +2,9 @@
 
 use super::Finding;
 use super::capacity::capacity;
-use crate::workers_overview::WorkersOverview;
 use base::config::Settings;
 use definitions::agent::validate::KnownNames;
+use engine::admission::WorkersOverview;
 use engine::worker::rewind;
 use std::collections::BTreeMap;
 use std::time::Duration;

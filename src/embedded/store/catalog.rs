@@ -41,6 +41,12 @@ impl Catalog {
 }
 
 impl Catalog {
+    /// Drops the copies of all versions that are not current.
+    pub(super) fn forget_all_versions(&self) {
+        self.agents.forget_all_versions();
+        self.workflows.forget_all_versions();
+    }
+
     /// Drops the copies of an agent and its plans.
     pub(super) fn forget_agent(&self, agent_id: &str) {
         self.agents.forget(agent_id);

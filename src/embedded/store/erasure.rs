@@ -4,12 +4,16 @@ use super::fault::FileFault;
 use super::history::FIRST_ENTRY;
 use super::sessions::Sessions;
 use super::tables::{Tables, decode, encode};
-use super::{EmbeddedStore, expiry, runs};
+use super::versioned_table::HasVersionTables;
+use super::{EmbeddedStore, drafts, expiry, runs};
 use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
 use redb::ReadableTable;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
+use storage::store::versioned::Versioned;
 use storage::store::{Result, lane};
 use types::run::RunRecord;
 use types::session::Session;
@@ -30,7 +34,9 @@ impl Erasure for EmbeddedStore {
 
     async fn erase_records(&self, session_id: &str) -> Result<ErasedRecords> {
         let id = session_id.to_owned();
-        Ok(self.file.write(move |tables| erase_records(tables, &id)).await?)
+        let erased = self.file.write(move |tables| erase_records(tables, &id)).await?;
+        self.catalog.forget_all_versions();
+        Ok(erased)
     }
 
     async fn erase_lane(&self, session_id: &str, epoch: u64) -> Result<bool> {
@@ -175,6 +181,8 @@ fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Erase
     erased.steps += steps.len() as u64;
     erased.runs = erase_runs(tables, id)?;
     erased.plans = super::session_plans::erase_of(tables, id)?;
+    tables.authoring.remove(id)?;
+    drafts::drop_of(tables, id)?;
     Ok(erased)
 }
 
@@ -222,12 +230,14 @@ fn lanes_of_user(tables: &mut Tables<'_>, user_id: &str, limit: usize) -> std::r
 
 fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
     let mut erased = ErasedDefinition { existed: tables.agents.remove(id)?.is_some(), ..ErasedDefinition::default() };
-    erased.versions = erase_pairs(&mut tables.agent_versions, id)?;
+    erased.versions = erase_versions::<AgentRecord>(tables, id)?;
     erased.plans = erase_pairs(&mut tables.plans, id)?;
     erased.sources = erase_pairs(&mut tables.knowledge, id)?;
     erase_pairs(&mut tables.passages, id)?;
     tables.version_marks.retain(|(_, agent, _), _| agent != id)?;
     tables.agent_days.retain(|(_, agent), _| agent != id)?;
+    tables.owners.remove((AgentRecord::CURRENT, id))?;
+    super::authoring::forget_artefact(tables, id)?;
     note_deletion(tables);
     Ok(erased)
 }
@@ -235,10 +245,32 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
 fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
     let existed = tables.workflows.remove(id)?.is_some();
     super::session_plans::erase_state(tables, id)?;
-    let versions = erase_pairs(&mut tables.workflow_versions, id)?;
+    super::authoring::forget_artefact(tables, id)?;
+    let versions = erase_versions::<WorkflowRecord>(tables, id)?;
+    tables.owners.remove((WorkflowRecord::CURRENT, id))?;
     tables.version_marks.retain(|(_, workflow, _), _| workflow != id)?;
     note_deletion(tables);
     Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
+}
+
+/// Deletes the versions of a definition without its drafts, which belong to their dialogues. Returns their number.
+fn erase_versions<T: HasVersionTables>(tables: &mut Tables<'_>, id: &str) -> std::result::Result<u64, FileFault> {
+    let mut found = Vec::new();
+    for row in T::tables(tables).1.range((id, "")..)? {
+        let (key, _) = row?;
+        match key.value() {
+            (of, hash) if of == id => found.push(hash.to_owned()),
+            _ => break,
+        }
+    }
+    let mut erased = 0;
+    for hash in &found {
+        if drafts::sessions(tables, (T::VERSIONS, id, hash))?.is_empty() {
+            T::tables(tables).1.remove((id, hash.as_str()))?;
+            erased += 1;
+        }
+    }
+    Ok(erased)
 }
 
 /// Deletes all rows whose keys begin with `id`. Returns their number.

@@ -7,7 +7,7 @@ use super::fault::FileFault;
 use super::sessions::IDLE_FLAG;
 use super::tables::{AGENT_VERSIONS, PLANS, RUNS, SESSIONS, Tables, decode};
 use super::versioned_table::HasVersionTables;
-use super::{EmbeddedStore, catalog::lock, lanes};
+use super::{EmbeddedStore, catalog::lock, drafts, lanes};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use redb::{ReadTransaction, ReadableTable};
@@ -182,7 +182,12 @@ fn sweep<T: HasVersionTables>(
             Some(found) => decode::<OfState>(String::new, found.value()).ok().map(|found| found.hash),
             None => None,
         };
-        let (key, in_use) = ((T::VERSIONS, id, hash), current.as_deref() == Some(hash) || used.contains(&version));
+        let key = (T::VERSIONS, id, hash);
+        // A draft is used while one of its dialogues exists.
+        let mut in_use = current.as_deref() == Some(hash) || used.contains(&version);
+        for session in drafts::sessions(tables, key)? {
+            in_use |= tables.authoring.get(session.as_str())?.is_some();
+        }
         let since = tables.version_marks.get(key)?.map(|mark| Timestamp::from_millis(mark.value()));
         match since {
             _ if in_use => {
@@ -193,6 +198,7 @@ fn sweep<T: HasVersionTables>(
             }
             Some(since) if since <= now.minus(grace) => {
                 tables.version_marks.remove(key)?;
+                tables.drafts.remove(key)?;
                 T::tables(tables).1.remove((id, hash))?;
                 deleted.push(version);
             }

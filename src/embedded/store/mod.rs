@@ -8,15 +8,17 @@
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
 //! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
+//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
 //!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
 //!   commit's outbox to the queue in the same file.
 //! - [`rights`]: who may read the file. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
+mod authoring;
 mod catalog;
 mod copy;
+mod drafts;
 mod erasure;
 mod expiry;
 mod fault;

@@ -73,6 +73,12 @@ pub(crate) const RUN_ENDS: Definition<(i64, Text), ()> = TableDefinition::new("r
 pub(crate) const AGENT_DAYS: Definition<(Text, Text), u64> = TableDefinition::new("agent_days");
 /// Entry of the audit trail → (time, entry).
 pub(crate) const AUDIT: Definition<Text, (i64, Bytes)> = TableDefinition::new("audit");
+/// Session → the state of its authoring dialogue.
+pub(crate) const AUTHORING: Definition<Text, Bytes> = TableDefinition::new("workflow_agent_states");
+/// (Table of versions, id, hash) of a draft → the sessions that it belongs to.
+pub(crate) const DRAFTS: Definition<(Text, Text, Text), Vec<Text>> = TableDefinition::new("drafts");
+/// (Table of current versions, id) → the user who owns it.
+pub(crate) const OWNERS: Definition<(Text, Text), Text> = TableDefinition::new("owners");
 /// Role → (owner, end of the leadership).
 pub(crate) const LEADERS: Definition<Text, (Text, i64)> = TableDefinition::new("leaders");
 /// Sequence → (time, session, message id, payload) of a job that is not acknowledged.
@@ -139,6 +145,9 @@ tables! {
     run_ends: (i64, Text) => () = RUN_ENDS;
     agent_days: (Text, Text) => u64 = AGENT_DAYS;
     audit: Text => (i64, Bytes) = AUDIT;
+    authoring: Text => Bytes = AUTHORING;
+    drafts: (Text, Text, Text) => Vec<Text> = DRAFTS;
+    owners: (Text, Text) => Text = OWNERS;
     leaders: Text => (Text, i64) = LEADERS;
     jobs: u64 => (i64, Text, Option<Text>, Bytes) = JOBS;
     job_ids: u64 => (i64, Vec<(u64, Text)>) = JOB_IDS;

@@ -1,19 +1,19 @@
 //! Agents and workflows with their versions, with a cache in memory, since there are few and every turn needs one.
 
-use super::EmbeddedFile;
 use super::catalog::lock;
 use super::expiry::unmark;
 use super::fault::FileFault;
 use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, PLAN_STATES, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
+use super::{EmbeddedFile, drafts};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use redb::{ReadableTable, Table};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use storage::store::StoreError;
 use storage::store::versioned::{Listed, Versioned, check_unchanged};
+use storage::store::{PublishEnd, StoreError};
 
 /// The tables of one kind of definition.
 pub(super) trait HasVersionTables: Versioned + Clone {
@@ -93,7 +93,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
         }))
     }
 
-    /// Returns the number of stored versions.
+    /// Returns the number of stored versions, without drafts.
     pub(super) fn version_count(&self, file: &EmbeddedFile, id: &str) -> Result<u64, FileFault> {
         file.read(|read| {
             let mut count = 0;
@@ -102,7 +102,9 @@ impl<T: HasVersionTables> VersionedTable<T> {
                 if key.value().0 != id {
                     break;
                 }
-                count += 1;
+                if !drafts::is_draft(read, (T::VERSIONS, id, key.value().1))? {
+                    count += 1;
+                }
             }
             Ok(count)
         })
@@ -142,6 +144,33 @@ impl<T: HasVersionTables> VersionedTable<T> {
         expired.iter().for_each(|version| drop(versions.remove(version)));
     }
 
+    /// Drops the copies of all versions.
+    pub(super) fn forget_all_versions(&self) {
+        lock(&self.versions).clear();
+    }
+
+    /// Implements [`Drafts::publish`](storage::store::Drafts::publish).
+    pub(super) async fn publish(
+        self: &Arc<Self>,
+        file: &EmbeddedFile,
+        record: T,
+        over: Option<String>,
+        owner: Option<String>,
+    ) -> Result<PublishEnd, FileFault> {
+        let (table, record) = (Arc::clone(self), Arc::new(record));
+        let now_current = Arc::clone(&record);
+        let work = move |tables: &mut Tables<'_>| {
+            unmark(tables, record.as_ref())?;
+            drafts::publish(tables, record.as_ref(), over.as_deref(), owner.as_deref())
+        };
+        let then = move |end: &PublishEnd| {
+            if *end == PublishEnd::Published {
+                lock(&table.current).insert(now_current.id().to_owned(), now_current);
+            }
+        };
+        file.write_then(work, then).await
+    }
+
     /// Makes a version the current one. Returns false when it already was. Durable on return.
     pub(super) async fn put(self: &Arc<Self>, file: &EmbeddedFile, record: T) -> Result<bool, FileFault> {
         let (table, record) = (Arc::clone(self), Arc::new(record));
@@ -171,16 +200,24 @@ impl<T: HasVersionTables> VersionedTable<T> {
 }
 
 fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, FileFault> {
-    let (current, versions) = T::tables(tables);
+    let (current, _) = T::tables(tables);
     // A definition that cannot be decoded is replaced, even by one with the same hash.
     let known = readable(current.get(record.id())?.map(|found| revive::<T>(record.id(), found.value())))?;
     if let Some(known) = known.filter(|known| known.hash() == record.hash()) {
         check_unchanged(&known, record).map_err(FileFault::Refused)?;
         return Ok(false);
     }
+    insert_current(tables, record)?;
+    Ok(true)
+}
+
+/// Stores a version, and makes it the current one. If it was a draft, it is one no longer.
+pub(super) fn insert_current<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<(), FileFault> {
+    tables.drafts.remove((T::VERSIONS, record.id(), record.hash()))?;
+    let (current, versions) = T::tables(tables);
     let bytes = insert_version(versions, record)?;
     current.insert(record.id(), bytes.as_slice())?;
-    Ok(true)
+    Ok(())
 }
 
 /// Treats a definition that cannot be decoded as missing, unless a newer version wrote it, which this one must not

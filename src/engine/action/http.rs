@@ -2,6 +2,8 @@
 
 use super::ActionResult;
 use super::call_values::{CallValues, SessionFacts};
+use super::stand_in::StandIn;
+use super::would_call::WouldCall;
 use crate::template::{Filler, Missing, escape_for, fill_url, text};
 use base::config::SecretError;
 use base::config::mask::MASK;
@@ -89,6 +91,8 @@ pub struct HttpCaller {
     secrets: SecretFill,
     /// The session for which the calls are made.
     session: Arc<SessionFacts>,
+    /// Answers the calls of a rehearsal. With it no request is sent.
+    stand_in: Option<Arc<StandIn>>,
 }
 
 pub(super) struct PreparedRequest {
@@ -121,13 +125,24 @@ impl HttpCaller {
                 .map_err(|error| HttpCallerError::Client(HttpFault::from(error)))
         };
         let (following, direct) = (client(redirects(Arc::clone(&guard)))?, client(redirect::Policy::none())?);
-        Ok(Self { client: following, direct, guard, secrets, session: Arc::default() })
+        Ok(Self { client: following, direct, guard, secrets, session: Arc::default(), stand_in: None })
     }
 
     /// A caller for calls of this session: `{session.…}` in templates stands for its facts.
     #[must_use]
     pub fn for_session(&self, session: SessionFacts) -> Self {
         Self { session: Arc::new(session), ..self.clone() }
+    }
+
+    /// A caller for a rehearsal: `stand_in` answers all calls, and no request is sent.
+    #[must_use]
+    pub fn answering(&self, stand_in: Arc<StandIn>) -> Self {
+        Self { stand_in: Some(stand_in), ..self.clone() }
+    }
+
+    /// The answers of a rehearsal; `None` outside of one.
+    pub(crate) fn stand_in(&self) -> Option<&StandIn> {
+        self.stand_in.as_deref()
     }
 
     /// Makes the call with the body of its template. Retries transient failures; every failure is a result for the
@@ -148,6 +163,22 @@ impl HttpCaller {
         Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
     }
 
+    /// What the call of an action would reach: its API, or the function of this id.
+    pub(crate) fn would_call(&self, call: Option<&HttpCall>, id: &str, params: &Map<String, Value>) -> WouldCall {
+        call.map_or_else(|| WouldCall::function(id, params), |call| self.would_send(call, params, None))
+    }
+
+    /// What a call would send. In place of secrets it has asterisks.
+    pub(crate) fn would_send(&self, call: &HttpCall, params: &Map<String, Value>, body: Option<&Value>) -> WouldCall {
+        let masking = SecretFill::new(Arc::new(|_, _| Ok(MASK.to_owned())), Arc::clone(&self.secrets.mask));
+        match (Self { secrets: masking, ..self.clone() }).prepare(call, params, body) {
+            Ok(PreparedRequest { method, url, body, .. }) => {
+                WouldCall::request(method.as_str(), &self.mask(url.as_str()), body.as_deref())
+            }
+            Err(problem) => WouldCall::Refused { problem: self.mask(&problem) },
+        }
+    }
+
     /// Replaces the values of secrets in a text by asterisks.
     pub(crate) fn mask(&self, text: &str) -> String {
         (self.secrets.mask)(text)
@@ -165,6 +196,9 @@ impl HttpCaller {
         body: Option<&Value>,
         idempotency_key: &str,
     ) -> ActionResult {
+        if let Some(stand_in) = self.stand_in() {
+            return ActionResult::failed(stand_in.refuse_address(&call.url).to_string());
+        }
         let mut prepared = match self.prepare(call, params, body) {
             Ok(prepared) => prepared,
             Err(problem) => return ActionResult::failed((self.secrets.mask)(&problem)),

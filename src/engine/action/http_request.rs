@@ -2,6 +2,7 @@
 //! tools they have no template, follow no redirect, and are not repeated here: the node decides on further attempts.
 
 use super::http::{HttpCaller, PreparedRequest, encode, header};
+use super::would_call::WouldCall;
 use base::http_client::retry::HttpFault;
 use decisions::reference::resolve::as_text;
 use reqwest::Method;
@@ -66,6 +67,9 @@ impl HttpCaller {
         request: HttpRequest,
         idempotency_key: &str,
     ) -> Result<HttpResponse, RequestFailure> {
+        if let Some(stand_in) = self.stand_in() {
+            return Err(RequestFailure::refused(stand_in.refuse_address(&request.url).to_string()));
+        }
         let prepared =
             self.complete(request, idempotency_key).map_err(|problem| RequestFailure::refused(self.mask(&problem)))?;
         // Boxed because the future of a request is large.
@@ -75,6 +79,16 @@ impl HttpCaller {
             RequestFailure::from(HttpFault { problem, ..fault })
         })?;
         Ok(HttpResponse { status: result.status.unwrap_or(200), data: result.result.unwrap_or_default() })
+    }
+
+    /// What a request would send.
+    pub(crate) fn would_request(&self, request: HttpRequest) -> WouldCall {
+        match self.complete(request, "") {
+            Ok(PreparedRequest { method, url, body, .. }) => {
+                WouldCall::request(method.as_str(), &self.mask(url.as_str()), body.as_deref())
+            }
+            Err(problem) => WouldCall::Refused { problem: self.mask(&problem) },
+        }
     }
 
     fn complete(&self, request: HttpRequest, idempotency_key: &str) -> Result<PreparedRequest, String> {

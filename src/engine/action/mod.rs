@@ -6,6 +6,7 @@
 //! - [`call_values`] has the values of a call's placeholders. `http_request` sends the requests of HTTP nodes.
 //! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills
 //!   placeholders in URLs, headers and bodies. `outcome` counts and logs each action.
+//! - [`stand_in`] answers all calls of a rehearsal, so that none is made. [`would_call`] describes what they would have reached.
 
 pub mod call_values;
 pub mod function;
@@ -14,8 +15,10 @@ pub(crate) mod http_request;
 pub(crate) mod outcome;
 pub mod params;
 pub mod skill;
+pub mod stand_in;
 pub mod system;
 pub mod tool;
+pub mod would_call;
 
 use base::http_client::bounded;
 use serde::{Deserialize, Serialize};

@@ -40,6 +40,10 @@ async fn call(
     if let Err(problem) = params::check(&skill.params, &action.params) {
         return ActionResult::failed(format!("invalid params: {problem}"));
     }
+    if let Some(stand_in) = http.stand_in() {
+        stand_in.called(&skill.id, || http.would_call(skill.http.as_ref(), &skill.id, &action.params));
+        return stand_in.call(&skill.id, &action.params);
+    }
     match &skill.http {
         Some(call) => http.call(call, &action.params, idempotency_key).await,
         None => functions.call(&skill.id, &action.params, idempotency_key).await.unwrap_or_else(|| {

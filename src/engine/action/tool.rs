@@ -116,6 +116,12 @@ async fn call(http: &HttpCaller, tools: &Tools, tool: &Tool, action: &Action, id
     if let Err(problem) = params::check(&tool.params, &action.params) {
         return ActionResult::failed(format!("invalid params: {problem}"));
     }
+    if let Some(stand_in) = http.stand_in()
+        && (tool.builtin.is_none() || stand_in.has(&tool.id))
+    {
+        stand_in.called(&tool.id, || http.would_call(tool.http.as_ref(), &tool.id, &action.params));
+        return stand_in.call(&tool.id, &action.params);
+    }
     match (&tool.http, tool.builtin.as_deref()) {
         (Some(call), _) => http.call(call, &action.params, idempotency_key).await,
         (None, Some("now")) => ActionResult::ok(json!({ "now": clock::now() })),

@@ -19,6 +19,7 @@ use crate::journal::{Guard, JournalError, LeasedTurn};
 use crate::knowledge::Library;
 use crate::model::{ModelError, Models};
 use crate::prompt::Prompts;
+use crate::workbench::Workbench;
 use crate::workflow::Flows;
 use base::clock::Clock;
 use base::config::WorkflowLimits;
@@ -76,6 +77,8 @@ pub struct Services {
     pub sandbox: Arc<Sandbox>,
     /// The databases of DATABASE nodes.
     pub connectors: Arc<Connectors>,
+    /// What authoring dialogues need: catalogue, checks and rehearsals, publication.
+    pub workbench: Arc<Workbench>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

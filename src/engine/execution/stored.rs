@@ -45,14 +45,18 @@ pub async fn workflow(store: &dyn Store, id: &str) -> store::Result<Option<Arc<W
     Ok(store.workflow(id).await?.or_else(|| WORKFLOWS.get(id).cloned()))
 }
 
+/// Returns the agent with this id: the applied one, else the built-in one.
+pub async fn agent(store: &dyn Store, id: &str) -> store::Result<Option<Arc<AgentRecord>>> {
+    Ok(store.agent(id).await?.or_else(|| AGENTS.get(id).cloned()))
+}
+
 /// Returns the hash of the definition that a run of `id` executes: a workflow, else a task agent as a workflow of one
 /// stage.
 pub async fn runs(store: &dyn Store, id: &str) -> store::Result<Option<String>> {
     if let Some(workflow) = workflow(store, id).await? {
         return Ok(Some(workflow.hash.clone()));
     }
-    let agent = store.agent(id).await?.or_else(|| AGENTS.get(id).cloned());
-    Ok(agent.filter(|agent| agent.config.is_task_agent()).map(|agent| agent.hash.clone()))
+    Ok(agent(store, id).await?.filter(|agent| agent.config.is_task_agent()).map(|agent| agent.hash.clone()))
 }
 
 /// Returns all workflows, sorted by id. A stored workflow hides the built-in one with its id even if it is

@@ -27,7 +27,7 @@ impl Journal {
                 steps: steps.to_vec(),
                 status: None,
             };
-            let answers = self.turn.store.record(request).await?;
+            let answers = self.turn.write(request).await?;
             let mut recorded = lock(&self.turn.recorded);
             for (step, answer) in steps.iter().zip(answers) {
                 let kept = if let Recorded::Existing(earlier) = answer { earlier } else { Arc::clone(step) };

@@ -83,6 +83,8 @@ impl Journal {
     /// its further steps use count for the current turn, and so do the steps passed to [`Journal::count`].
     pub(crate) async fn resume_from(&self, turn_id: &str) -> Result<Self, JournalError> {
         let TurnJournal { store, clock, session_id, epoch, guard, usage, .. } = self.turn.as_ref();
+        // A journal in memory has no earlier turn.
+        let Some(store) = store else { return Ok(self.clone()) };
         let steps = store.steps(session_id, turn_id).await?;
         let (store, clock, guard) = (Arc::clone(store), clock.clone(), guard.clone());
         let turn = LeasedTurn { store, clock, session_id, turn_id, epoch: *epoch, guard };
@@ -106,7 +108,7 @@ impl Journal {
         let LeasedTurn { store, clock, session_id, turn_id, epoch, guard } = turn;
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let turn = TurnJournal {
-            store,
+            store: Some(store),
             clock,
             session_id: session_id.to_owned(),
             turn_id: turn_id.to_owned(),
@@ -116,6 +118,25 @@ impl Journal {
             notes: Mutex::new(Vec::new()),
             deferred: Deferred::default(),
             usage,
+            halted: AtomicBool::new(false),
+            running_steps: RunningSteps::default(),
+        };
+        Self { turn: Arc::new(turn), prefix: String::new() }
+    }
+
+    /// A journal in memory, for work on which no lane depends. Nothing of it survives the process.
+    pub fn unrecorded(clock: Clock, session_id: &str, turn_id: &str) -> Self {
+        let turn = TurnJournal {
+            store: None,
+            clock,
+            session_id: session_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            epoch: 0,
+            guard: Guard::always(),
+            recorded: Mutex::default(),
+            notes: Mutex::default(),
+            deferred: Deferred::default(),
+            usage: Arc::default(),
             halted: AtomicBool::new(false),
             running_steps: RunningSteps::default(),
         };

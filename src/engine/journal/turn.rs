@@ -9,12 +9,13 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use storage::store::Store;
 use storage::store::records::{Record, Recorded};
+use storage::store::{self, Store};
 use types::step::StepRecord;
 
 pub(super) struct TurnJournal {
-    pub(super) store: Arc<dyn Store>,
+    /// Where steps are recorded; `None` for a journal in memory.
+    pub(super) store: Option<Arc<dyn Store>>,
     pub(super) clock: Clock,
     pub(super) session_id: String,
     pub(super) turn_id: String,
@@ -53,7 +54,7 @@ impl TurnJournal {
             steps: steps.clone(),
             status: None,
         };
-        let answers = self.store.record(request).await.inspect_err(|_| {
+        let answers = self.write(request).await.inspect_err(|_| {
             self.deferred.fail();
             self.halt();
         })?;
@@ -67,6 +68,14 @@ impl TurnJournal {
             }
         }
         Ok(())
+    }
+
+    /// Writes steps to the store, if there is one.
+    pub(super) async fn write(&self, request: Record) -> store::Result<Vec<Recorded>> {
+        match &self.store {
+            Some(store) => store.record(request).await,
+            None => Ok(request.steps.iter().map(|_| Recorded::New).collect()),
+        }
     }
 
     /// Lets no further step start in this attempt. Running steps complete: an aborted model call could still reach its
@@ -89,7 +98,7 @@ impl TurnJournal {
             steps,
             status: None,
         };
-        let answer = match self.store.record(request).await {
+        let answer = match self.write(request).await {
             Ok(answer) => answer,
             Err(error) => {
                 self.halt();

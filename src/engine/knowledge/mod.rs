@@ -12,7 +12,7 @@
 pub mod index;
 pub mod library;
 pub mod sync;
-mod words;
+pub(crate) mod words;
 
 pub use index::Hit;
 pub use library::Library;

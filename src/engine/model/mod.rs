@@ -14,6 +14,7 @@ pub(crate) mod budgeted;
 mod chain;
 pub mod circuit;
 pub mod delta;
+pub mod dialogue;
 pub mod message;
 mod metered;
 pub mod offline;
@@ -24,6 +25,7 @@ pub mod registry;
 pub(crate) mod thoughts;
 
 pub use delta::DeltaSink;
+use dialogue::Dialogue;
 pub use message::{ModelToolCall, PromptMessage, PromptRole, ToolSpec};
 pub use registry::Models;
 
@@ -130,6 +132,8 @@ pub struct Facts {
     pub plan: bool,
     /// The passages and the draft for a reply that is written from knowledge.
     pub grounds: Option<Arc<Grounds>>,
+    /// The dialogue that the answer is a step of, in a session that authors.
+    pub authoring: Option<Arc<Dialogue>>,
 }
 
 /// The basis of a reply that is written from knowledge.
@@ -218,6 +222,12 @@ pub enum ModelError {
         /// Size of the budget in tokens.
         most: u64,
     },
+    /// The model did not answer within the time that its caller has for it.
+    #[error("no answer within {seconds} s")]
+    Late {
+        /// The time of the caller.
+        seconds: u32,
+    },
 }
 
 impl ModelError {
@@ -233,7 +243,7 @@ impl ModelError {
     pub fn attempts(&self) -> u32 {
         match self {
             Self::Unavailable { attempts, .. } => *attempts,
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::Late { .. } => 1,
             Self::Unknown(_) | Self::Spent { .. } => 0,
             Self::All(failures) => failures.iter().map(Self::attempts).sum(),
         }

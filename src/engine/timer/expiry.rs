@@ -1,6 +1,7 @@
-//! What expires by the scheduler's housekeeping: closed conversations, and versions of agents and workflows that
-//! nothing uses. Each round has a bounded amount of work.
+//! What expires by the scheduler's housekeeping: closed conversations, authoring dialogues that nobody continues, and
+//! versions of agents and workflows that nothing uses. Each round has a bounded amount of work.
 
+use super::housekeeping;
 use crate::erasure::{LaneErasure, session_of};
 use base::clock::{Clock, Moment};
 use base::config::Settings;
@@ -9,9 +10,11 @@ use futures::{FutureExt, StreamExt, stream};
 use std::collections::HashSet;
 use std::time::Duration;
 use storage::queue::Queue;
+use storage::store::authoring::AuthoringQuery;
 use storage::store::{ExpiredVersions, Store};
 use tokio::sync::Mutex;
 use tracing::{debug, info, warn};
+use types::session::Session;
 use types::timestamp::Timestamp;
 
 /// The most conversations that are deleted in a round.
@@ -30,6 +33,8 @@ const MARGIN: Duration = Duration::from_secs(86_400);
 pub(super) struct Expiry {
     /// The setting `retention.closed_sessions`; `None` if it is 0.
     closed_for: Option<Duration>,
+    /// The setting `retention.authoring`.
+    dialogues_for: Duration,
     /// How long a version is kept after its last use.
     unused_for: Duration,
     /// The setting `worker.ack_wait`.
@@ -43,7 +48,15 @@ impl Expiry {
     pub(super) fn new(settings: &Settings, clock: Clock) -> Self {
         let closed_for = Some(settings.retention.closed_sessions.0).filter(|closed_for| !closed_for.is_zero());
         let unused_for = settings.retention.versions.0.max(settings.retention.turns.0 + MARGIN);
-        Self { closed_for, unused_for, ack_wait: settings.worker.ack_wait.0, clock, looked_at: Mutex::default() }
+        let dialogues_for = settings.retention.authoring.0;
+        Self {
+            closed_for,
+            dialogues_for,
+            unused_for,
+            ack_wait: settings.worker.ack_wait.0,
+            clock,
+            looked_at: Mutex::default(),
+        }
     }
 
     /// Deletes expired data. Does nothing while a round is running.
@@ -52,6 +65,7 @@ impl Expiry {
         if let Some(closed_for) = self.closed_for {
             self.sessions(queue, store, closed_for).await;
         }
+        self.dialogues(queue, store).await;
         let now = self.clock.moment();
         if looked_at.is_none_or(|at| at.until(now) >= VERSIONS_INTERVAL) {
             *looked_at = Some(now);
@@ -64,8 +78,40 @@ impl Expiry {
             Ok(found) => found,
             Err(error) => return warn!("reading closed sessions failed: {error}"),
         };
+        let sessions = self.delete_all(queue, store, &found).await;
+        if sessions > 0 {
+            info!(sessions, "deleted conversations that were closed for longer than retention.closed_sessions");
+        }
+    }
+
+    /// Deletes dialogues that have not changed for a while. One that is not closed is closed first: its next message
+    /// then keeps it.
+    async fn dialogues(&self, queue: &dyn Queue, store: &dyn Store) {
+        let before = Some(self.clock.now().minus(self.dialogues_for));
+        let query = AuthoringQuery { before, limit: MAX_SESSIONS, ..AuthoringQuery::default() };
+        let idle = match store.authorings(query).await {
+            Ok(idle) => idle,
+            Err(error) => return warn!("reading idle authoring dialogues failed: {error}"),
+        };
+        let mut closed = Vec::new();
+        for dialogue in idle {
+            match store.session(&dialogue.session_id).await {
+                Ok(Some(Session { session_id, closed_at: Some(at), .. })) => closed.push((session_id, at)),
+                Ok(Some(session)) => housekeeping::close_idle(queue, &session.session_id, session.last_seq).await,
+                Ok(None) => {}
+                Err(error) => warn!(session_id = dialogue.session_id, "reading an idle dialogue failed: {error}"),
+            }
+        }
+        let dialogues = self.delete_all(queue, store, &closed).await;
+        if dialogues > 0 {
+            info!(dialogues, "deleted authoring dialogues that had not changed for retention.authoring");
+        }
+    }
+
+    /// Deletes sessions that were closed at these times. Returns how many are gone.
+    async fn delete_all(&self, queue: &dyn Queue, store: &dyn Store, found: &[(String, Timestamp)]) -> usize {
         if found.is_empty() {
-            return;
+            return 0;
         }
         let erasure = LaneErasure::new(queue, store, self.ack_wait);
         let deletions: Vec<_> =
@@ -78,7 +124,7 @@ impl Expiry {
             warn!("deleting the dead letters of expired sessions failed: {error}");
         }
         metrics().record_expired("sessions", sessions as u64);
-        info!(sessions, "deleted conversations that were closed for longer than retention.closed_sessions");
+        sessions
     }
 
     async fn versions(&self, store: &dyn Store) {

@@ -74,10 +74,15 @@ pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle: Duration) 
         Err(error) => return warn!("reading idle sessions failed: {error}"),
     };
     for IdleSession { session_id, last_seq } in sessions {
-        let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
-        let body = JobBody::Control { command: Command::Close, name: None, reason, by, left_at: Some(last_seq) };
-        publish(queue, &session_id, format!("idle-{last_seq}"), body).await;
+        close_idle(queue, &session_id, last_seq).await;
     }
+}
+
+/// Closes a session, unless its lane processes a message after `last_seq` before.
+pub(super) async fn close_idle(queue: &dyn Queue, session_id: &str, last_seq: u64) {
+    let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
+    let body = JobBody::Control { command: Command::Close, name: None, reason, by, left_at: Some(last_seq) };
+    publish(queue, session_id, format!("idle-{last_seq}"), body).await;
 }
 
 async fn publish(queue: &dyn Queue, session_id: &str, job_id: String, body: JobBody) {

@@ -4,6 +4,7 @@ use super::pending_flow::{FlowCall, FlowEnd};
 use super::state::Turn;
 use crate::action::outcome::{self, CallLabels};
 use crate::action::system::Operation;
+use crate::action::would_call::WouldCall;
 use crate::action::{ActionResult, skill, tool};
 use crate::execution::TurnError;
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
@@ -120,11 +121,20 @@ impl Turn<'_> {
 
     async fn run_called(&mut self, call: FlowCall) -> Result<FlowEnd, TurnError> {
         let action = &call.action;
-        let runnable = match flow::find(&self.services.flows, &self.agent.config, action) {
-            Ok(Some(runnable)) => runnable,
-            Ok(None) => return self.workflow(call).await,
+        let found = match flow::find(&self.services.flows, &self.agent.config, action) {
+            Ok(found) => found,
             Err(problem) => return Ok(FlowEnd::Failed(problem)),
         };
+        let stand_in = self.services.http.stand_in();
+        if let Some(stand_in) = stand_in.filter(|_| found.is_some()) {
+            stand_in.called(&action.target, || WouldCall::function(&action.target, &action.params));
+        }
+        match stand_in.and_then(|stand_in| stand_in.flow(&action.target, &action.params, found.is_some())) {
+            Some(Ok(text)) => return Ok(FlowEnd::Said(text)),
+            Some(Err(problem)) => return Ok(FlowEnd::Failed(problem)),
+            None => {}
+        }
+        let Some(runnable) = found else { return self.workflow(call).await };
         if let Err(problem) = Flows::check(runnable.as_ref(), &action.params) {
             return Ok(FlowEnd::Failed(format!("flow `{}`: {problem}", action.target)));
         }

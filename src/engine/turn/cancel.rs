@@ -11,7 +11,7 @@ use storage::store::records::{Change, TimerChange};
 use tracing::warn;
 use types::event::ReplyKind;
 use types::outcome::Outcome;
-use types::session::Status;
+use types::session::{Kind, Status};
 use types::step::StepRecord;
 
 impl Turn<'_> {
@@ -36,7 +36,9 @@ impl Turn<'_> {
         if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
             self.transition(Status::Processing);
         }
-        if !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
+        // The last event of a dialogue says what has happened.
+        let talks = self.session.kind != Kind::Authoring;
+        if talks && !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
             let text = self.apology(reason);
             self.reply(ReplyKind::Apology, "apology", &text);
         }

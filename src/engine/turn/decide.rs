@@ -53,6 +53,7 @@ impl Turn<'_> {
             last_action: state.results.last().cloned(),
             plan: false,
             grounds: None,
+            authoring: None,
         };
         let hash = self.agent.hash.clone();
         let question = DecisionRequest {
@@ -102,6 +103,7 @@ impl Turn<'_> {
             last_action: None,
             plan: true,
             grounds: None,
+            authoring: None,
         };
         let question = DecisionRequest {
             key: FIRST_DECISION_KEY,

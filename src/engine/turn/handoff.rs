@@ -5,6 +5,7 @@ use super::iterate::LoopEnd;
 use super::state::Turn;
 use crate::action::ActionResult;
 use crate::action::outcome::{self, CallLabels};
+use crate::action::stand_in::HANDOFF_ID;
 use crate::action::system::Operation;
 use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
@@ -135,7 +136,13 @@ impl Turn<'_> {
         let input = (event, summary);
         let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {
             let begun = Instant::now();
-            let result = http.post(&call, &Map::new(), &body, &idempotency_key).await;
+            let result = match http.stand_in() {
+                Some(stand_in) => {
+                    stand_in.called(HANDOFF_ID, || http.would_send(&call, &Map::new(), Some(&body)));
+                    stand_in.call(HANDOFF_ID, &Map::new())
+                }
+                None => http.post(&call, &Map::new(), &body, &idempotency_key).await,
+            };
             outcome::report_result(
                 CallLabels { kind: "handoff", target: event, known: true },
                 &result,

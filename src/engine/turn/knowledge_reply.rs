@@ -110,6 +110,7 @@ impl Turn<'_> {
             message,
             last_action: state.results.last().cloned(),
             grounds: Some(Arc::new(grounds)),
+            authoring: None,
             ..Facts::default()
         };
         let (sink, pieces) = deltas();

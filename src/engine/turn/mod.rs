@@ -10,6 +10,7 @@
 //!   chunks while the model writes it.
 //! - `coordinator` is the loop of agents with `mode: coordinator`, whose decisions are validated before they are
 //!   carried out.
+//! - `author` is the turn of an authoring dialogue.
 //! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
 //!   turn with the status `cancelled`.
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have ended; `notice` is the
@@ -20,6 +21,7 @@
 //! - `replay_published` reads back the events of an earlier attempt of the turn.
 
 mod act;
+mod author;
 mod cancel;
 mod control;
 mod coordinator;
@@ -53,7 +55,7 @@ use definitions::agent::AgentRecord;
 use std::sync::Arc;
 use storage::store::records::Change;
 use types::job::{Job, JobBody};
-use types::session::Session;
+use types::session::{Kind, Session};
 
 /// Input of [`run`] and [`give_up`].
 #[derive(Clone)]
@@ -81,8 +83,9 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
     let Some(first) = jobs.first() else { return Ok(None) };
     let turn = state::Turn::open(services, input).await?;
     match &first.body {
-        JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         // Boxed so that these rare branches do not enlarge the future of every turn.
+        JobBody::UserMessage(_) if turn.session.kind == Kind::Authoring => Box::pin(turn.author()).await.map(Some),
+        JobBody::UserMessage(_) => turn.user_message().await.map(Some),
         JobBody::Timer { timer_id, generation, .. } => {
             Box::pin(turn.timer_fired(timer_id, *generation)).await.map(Some)
         }
@@ -111,7 +114,10 @@ pub(crate) async fn give_up(
     input.resumed = false;
     let mut turn = state::Turn::open(services, input).await?;
     turn.count_recorded().await?;
-    turn.adopt_published().await?;
+    let shown = turn.adopt_published().await?;
+    if turn.session.kind == Kind::Authoring && turn.messages().next().is_some() {
+        turn.leave_dialogue(&reason, &shown).await;
+    }
     turn.end_nested_runs(&reason).await?;
     turn.leave_flow(&reason).await?;
     turn.cancel(&reason)

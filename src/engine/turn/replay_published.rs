@@ -7,6 +7,8 @@ use super::state::Turn;
 use crate::execution::TurnError;
 use crate::execution::read_back::{is_answer, read_back};
 use std::collections::HashSet;
+use std::sync::Arc;
+use types::authoring;
 use types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
 use types::job::JobBody;
 use types::session::{Entry, Role, history};
@@ -16,12 +18,13 @@ use types::turn::StatusAt;
 const GIVEN_UP_MARK: &str = "given_up";
 
 impl Turn<'_> {
-    /// Adopts the statuses and replies that earlier attempts of the turn have published.
-    pub(super) async fn adopt_published(&mut self) -> Result<(), TurnError> {
+    /// Adopts the statuses and replies that earlier attempts of the turn have published. Returns the events of an
+    /// authoring dialogue among them.
+    pub(super) async fn adopt_published(&mut self) -> Result<Vec<authoring::Event>, TurnError> {
         let published = self.publish_mark_and_read_back(GIVEN_UP_MARK).await?;
         self.remember_user();
         // The stream may have a reply twice: the queue forgets the ids of messages after a while.
-        let mut adopted = HashSet::new();
+        let (mut adopted, mut shown) = (HashSet::new(), Vec::new());
         for event in published {
             match event {
                 Event::Status(event) => self.adopt_status(StatusAt { status: event.status, at: event.at }),
@@ -31,10 +34,11 @@ impl Turn<'_> {
                         self.adopt_reply(reply);
                     }
                 }
+                Event::Authoring(event) => shown.push(Arc::unwrap_or_clone(event)),
                 Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) => {}
             }
         }
-        Ok(())
+        Ok(shown)
     }
 
     /// Publishes a `mark` on the stream and returns this turn's events before it. The mark's id contains the epoch: a
@@ -57,6 +61,7 @@ impl Turn<'_> {
         let of_turn = |published| match published {
             Event::Status(status) if status.turn_id == turn_id => Some(Event::Status(status)),
             Event::Reply(reply) if reply.turn_id == turn_id => Some(Event::Reply(reply)),
+            Event::Authoring(event) if event.turn_id == turn_id => Some(Event::Authoring(event)),
             _ => None,
         };
         read_back(self.services.queue.as_ref(), &event, of_turn).await

@@ -2,6 +2,8 @@
 
 use super::WorkerState;
 use super::stop::Stop;
+use crate::authoring::AGENT_ID;
+use crate::execution::stored;
 use crate::run;
 use base::metrics::metrics;
 use definitions::agent::AgentRecord;
@@ -170,6 +172,44 @@ pub(super) async fn agent_of(
         Some(agent) => return Ok(agent),
     };
     Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
+}
+
+/// The agent of an authoring dialogue: the version with the hash `pinned`, else the applied one, else the built-in one.
+/// Refuses a message for another agent.
+pub(super) async fn authoring_agent(
+    shared: &WorkerState,
+    job: &Job,
+    pinned: Option<&str>,
+) -> Result<Arc<AgentRecord>, IntakeError> {
+    if let Some(named) = job.user_message().and_then(|message| message.agent_id.as_deref())
+        && named != AGENT_ID
+    {
+        return Err(names_another_agent(job, named).into());
+    }
+    if let Some(hash) = pinned.filter(|hash| !hash.is_empty())
+        && let Some(version) = skip_unreadable(shared.store().agent_version(AGENT_ID, hash).await)?
+    {
+        return Ok(version);
+    }
+    let reason = match stored::agent(shared.store().as_ref(), AGENT_ID).await {
+        Ok(Some(agent)) => return Ok(agent),
+        Ok(None) => format!("agent `{AGENT_ID}` is not known; apply its file with `turnwheel agents apply`"),
+        Err(error @ StoreError::Damaged { .. }) => {
+            format!("{error}; apply its file again with `turnwheel agents apply`, then replay this dead letter")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
+}
+
+/// The refusal of a message for another agent than that of an authoring dialogue.
+pub(super) fn names_another_agent(job: &Job, named: &str) -> RejectedJob {
+    let reason = format!(
+        "`{}` is an authoring dialogue, which only the agent `{AGENT_ID}` holds, but the message names `{named}`; leave out \
+         agent_id, or post the message to /api/v1/chat/stream",
+        job.session_id
+    );
+    RejectedJob::new(Cause::Invalid, reason, Some(job))
 }
 
 /// The empty agent for a session that only runs have used so far, so that it has no agent. The session's first user

@@ -7,6 +7,7 @@ use super::lanes::LanePosition;
 use super::rewind::{self, Standing};
 use super::stop::{Stop, leave_lane};
 use super::{WorkerState, cancellation};
+use crate::authoring::AGENT_ID;
 use crate::run;
 use futures::FutureExt;
 use futures::future::{MaybeDone, maybe_done};
@@ -266,10 +267,15 @@ impl<E: Into<IntakeError>> From<E> for UnreadyJob {
 /// Reads the job of a wake-up and finds its agent or workflow.
 async fn prepare(shared: &WorkerState, wake: &Message) -> Result<ReadyJob, UnreadyJob> {
     let job = intake::decode(wake)?;
-    let named = job.user_message().is_some_and(|message| message.agent_id.is_some());
+    let named = job.user_message().and_then(|message| message.agent_id.as_deref());
+    // A message for the agent of authoring dialogues needs its session.
+    let named = named.is_some_and(|agent_id| agent_id != AGENT_ID);
     let session = if named { None } else { shared.store().session(&job.session_id).await? };
     if matches!(job.body, JobBody::Run { .. }) || session.as_ref().is_some_and(|session| session.kind == Kind::Run) {
         return Box::pin(prepare_run(shared, job, session)).await;
+    }
+    if session.as_ref().is_some_and(|session| session.kind == Kind::Authoring) {
+        return Box::pin(prepare_authoring(shared, job)).await;
     }
     if session.is_none() && job.user_message().is_none() && !run::is_result_job(&job) {
         // Timers and wake-ups of a deleted session can be dropped.
@@ -286,11 +292,30 @@ async fn prepare(shared: &WorkerState, wake: &Message) -> Result<ReadyJob, Unrea
         }
         Err(IntakeError::Rejected(rejected)) => {
             warn!(job_id = job.job_id, "no agent for the job");
+            if named && let Some(refused) = Box::pin(refused_by_dialogue(shared, &job)).await? {
+                return Err(refused.into());
+            }
             let needs_session = !named && session.is_none();
             Err(if needs_session { UnreadyJob::NoSession(Some(rejected)) } else { rejected.into() })
         }
         Err(error @ IntakeError::Stop(_)) => Err(error.into()),
     }
+}
+
+/// Finds the agent of a job in an authoring dialogue.
+async fn prepare_authoring(shared: &WorkerState, job: Job) -> Result<ReadyJob, UnreadyJob> {
+    let agent = intake::authoring_agent(shared, &job, None).await?;
+    let announce = job.user_message().is_some();
+    let pin = Pin { agent_id: agent.config.id.clone(), hash: agent.hash.clone(), announce };
+    Ok(ReadyJob { job, pin, model: agent.config.model.first().to_owned(), kind: Kind::Authoring })
+}
+
+/// The refusal of a message for an unknown agent, if its session is an authoring dialogue.
+async fn refused_by_dialogue(shared: &WorkerState, job: &Job) -> Result<Option<RejectedJob>, IntakeError> {
+    let session = shared.store().session(&job.session_id).await?;
+    let named = job.user_message().and_then(|message| message.agent_id.as_deref()).unwrap_or_default();
+    let is_dialogue = session.is_some_and(|session| session.kind == Kind::Authoring);
+    Ok(is_dialogue.then(|| intake::names_another_agent(job, named)))
 }
 
 /// Finds the workflow of a job in the lane of a run.

@@ -114,7 +114,7 @@ async fn row(
 }
 
 /// A graph of LLM nodes in layers. Each node follows two nodes of the layer before it.
-fn layers(nodes: usize) -> Value {
+pub(super) fn layers(nodes: usize) -> Value {
     let node = |number: usize| {
         let prompt = match number.checked_sub(LAYER) {
             None => "Check the plan: ${query}".to_owned(),

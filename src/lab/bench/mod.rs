@@ -14,9 +14,10 @@
 //!   conditions of the measurement.
 //!
 //! Benchmarks, one file each: [`turns`], [`inflight`], [`timers`], [`sessions`], [`recovery`], [`workflows`],
-//! [`graph`], [`stream`], [`python`].
+//! [`graph`], [`stream`], [`python`], [`authoring`].
 
 mod agent;
+pub mod authoring;
 mod baseline;
 mod conditions;
 mod figures;

@@ -191,6 +191,27 @@ pub struct GraphOptions {
     pub workers: usize,
 }
 
+/// Options of `bench authoring`.
+#[derive(Args, Clone, Debug)]
+pub struct AuthoringOptions {
+    /// Backend and servers
+    #[command(flatten)]
+    pub target: TargetOptions,
+    /// Dialogues that go on at the same time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
+    pub sessions: usize,
+    /// Dialogues in all, each of two messages that lead to a published workflow; the memory is measured after a tenth of
+    /// them and after all
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
+    pub dialogues: usize,
+    /// Generations of a graph of 50 nodes, one after the other
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub generations: usize,
+    /// New gRPC connections, one after the other
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = positive)]
+    pub connections: usize,
+}
+
 /// Options of `bench timers`.
 #[derive(Args, Clone, Debug)]
 pub struct TimersOptions {

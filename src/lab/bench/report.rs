@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 /// A column of the table: heading, and name of the row's field.
 pub(crate) type Column = (&'static str, &'static str);
 
+/// The field of a row that says whether its figure keeps the required limit.
+pub(super) const MET: &str = "met";
+
 /// One measurement: the parameters and the figures by name.
 pub type Row = Map<String, Value>;
 
@@ -26,6 +29,12 @@ impl Report {
     /// The conditions as lines of text.
     pub fn conditions(&self) -> Vec<String> {
         self.environment.lines()
+    }
+
+    /// The figures that miss a required limit.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = self.rows.iter().filter(|row| row.get(MET).is_some_and(|met| *met == Value::Bool(false)));
+        missed.map(|row| cell(row.get("figure"))).collect()
     }
 
     /// The cells of a row in the table, in the order of the columns.

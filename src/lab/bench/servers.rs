@@ -120,7 +120,7 @@ fn find(program: &str, variable: &str, flag: &str, env: &Environment) -> anyhow:
     Err(Problem::new(format!("cannot find {program}"), hint).into())
 }
 
-fn free_port() -> anyhow::Result<u16> {
+pub(super) fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -79,6 +79,11 @@ impl TestCluster {
 
     /// Opens a fresh namespace and database, or a fresh file. `adjust` may change the settings first.
     pub(super) async fn open_namespace(&self, adjust: impl FnOnce(&mut Settings)) -> anyhow::Result<TestNamespace> {
+        TestNamespace::open(self.fresh_settings(adjust)).await
+    }
+
+    /// The settings of a fresh namespace and database, or of a fresh file, for a process that opens it.
+    pub(super) fn fresh_settings(&self, adjust: impl FnOnce(&mut Settings)) -> Settings {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         // Another benchmark may use the same servers, so the name contains the process id.
         let name = format!("bench{:x}x{number}", std::process::id());
@@ -87,7 +92,7 @@ impl TestCluster {
         settings.mongodb.database.clone_from(&name);
         settings.data_dir = self.dir.path().join(&name);
         adjust(&mut settings);
-        TestNamespace::open(settings).await
+        settings
     }
 
     pub(super) fn worker_concurrency(&self) -> usize {
@@ -111,7 +116,7 @@ pub(super) struct TestNamespace {
 }
 
 impl TestNamespace {
-    async fn open(settings: Settings) -> anyhow::Result<Self> {
+    pub(super) async fn open(settings: Settings) -> anyhow::Result<Self> {
         let tasks = Tasks::new();
         let (queue, store, file, tap): (Arc<dyn Queue>, Arc<dyn Store>, _, _) = match settings.backend {
             Backend::Embedded => {

@@ -14,6 +14,7 @@ use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -191,6 +192,7 @@ fn services(
         decisions: DecisionLimits::new(settings, &[]).into(),
         sandbox: Arc::new(Sandbox::off()),
         connectors: Arc::default(),
+        workbench: Arc::new(Workbench::of_settings(Arc::clone(&store), settings, Vec::new(), Clock::system())),
         clock: Clock::system(),
         store,
         models,

@@ -1,4 +1,5 @@
-//! The agents of a run: one with a turn for each message, one with follow-up timers, one that merges messages.
+//! The agents of a run: one with a turn for each message, one with follow-up timers, one that merges messages; and the
+//! built-in one of authoring dialogues.
 
 use super::conversations::GREETING;
 use super::graph::GRAPH;
@@ -23,10 +24,13 @@ pub(super) enum Manner {
     Timed,
     /// One turn for all waiting messages.
     Merging,
+    /// An authoring dialogue: one turn for each message, which may write and publish a workflow.
+    Authoring,
 }
 
 impl Manner {
-    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Timed, Self::Merging];
+    /// The agents that the run applies.
+    pub(super) const APPLIED: [Self; 3] = [Self::Plain, Self::Timed, Self::Merging];
 
     /// The agent's id.
     pub(super) const fn agent_id(self) -> &'static str {
@@ -34,6 +38,7 @@ impl Manner {
             Self::Plain => "plain",
             Self::Timed => "timed",
             Self::Merging => "merging",
+            Self::Authoring => "authoring",
         }
     }
 
@@ -78,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_agents_can_be_applied() {
-        for manner in Manner::ALL {
+        for manner in Manner::APPLIED {
             let document = manner.document("http://127.0.0.1:1");
             let record = AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap();
             let timers: Vec<Duration> = record.config.timers.iter().map(|timer| timer.delay).collect();

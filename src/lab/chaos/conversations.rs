@@ -25,10 +25,15 @@ pub(super) enum Verb {
     Note,
     /// A silent action that closes the conversation.
     Bye,
+    /// In an authoring dialogue: a wish that lacks something, so that the model asks back.
+    Wish,
+    /// In an authoring dialogue: all that is needed for a workflow.
+    Detail,
 }
 
 impl Verb {
-    const ALL: [Self; 6] = [Self::Say, Self::Order, Self::OrderEta, Self::Errands, Self::Note, Self::Bye];
+    const ALL: [Self; 8] =
+        [Self::Say, Self::Order, Self::OrderEta, Self::Errands, Self::Note, Self::Bye, Self::Wish, Self::Detail];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -38,6 +43,8 @@ impl Verb {
             Self::Errands => "errands",
             Self::Note => "note",
             Self::Bye => "bye",
+            Self::Wish => "wish",
+            Self::Detail => "detail",
         }
     }
 
@@ -46,7 +53,7 @@ impl Verb {
         match self {
             Self::Order => &[Target::Order],
             Self::OrderEta | Self::Errands => &[Target::Order, Target::Eta],
-            Self::Say | Self::Note | Self::Bye => &[],
+            Self::Say | Self::Note | Self::Bye | Self::Wish | Self::Detail => &[],
         }
     }
 

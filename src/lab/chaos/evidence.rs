@@ -3,6 +3,8 @@
 use super::agents::Manner;
 use super::conversations::Target;
 use serde::Serialize;
+use std::sync::Arc;
+use types::authoring;
 use types::cause::Cause;
 use types::event::{Reply, StatusEvent, TurnEvent};
 use types::session::Session;
@@ -26,6 +28,10 @@ pub(super) struct RunEvidence {
     pub(super) statuses: Vec<SeenStatus>,
     /// Ends of turns that are events of their own, in stream order.
     pub(super) ends: Vec<TurnEvent>,
+    /// Events of authoring dialogues, in stream order.
+    pub(super) authoring: Vec<Arc<authoring::Event>>,
+    /// Authoring dialogues.
+    pub(super) dialogues: Vec<SeenDialogue>,
     /// Dead letters.
     pub(super) letters: Vec<Letter>,
     /// Calls of actions in the order of their arrival.
@@ -64,6 +70,16 @@ pub(super) struct SentInvalidJob {
 pub(super) struct SeenStatus {
     pub(super) id: String,
     pub(super) event: StatusEvent,
+}
+
+/// An authoring dialogue as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct SeenDialogue {
+    pub(super) session_id: String,
+    /// The stage in the session document.
+    pub(super) session_stage: String,
+    /// The stages in the states of the session, of which there must be one.
+    pub(super) stages: Vec<String>,
 }
 
 /// A dead letter.

@@ -1,6 +1,7 @@
 //! The users of a run: concurrent conversations. Each publishes its messages in order and repeats a message until it is
 //! acknowledged.
 
+use super::agents::Manner;
 use super::conversations::ScriptMessage;
 use super::evidence::{SentInvalidJob, SentMessage};
 use super::script::{self, Bad, Conversation, Move, PublishRoute};
@@ -117,6 +118,9 @@ impl SimulatedUsers {
 
     async fn converse(&self, conversation: Conversation, stop: CancellationToken) {
         let talk = async {
+            if conversation.manner == Manner::Authoring {
+                self.create(&conversation).await;
+            }
             for step in &conversation.moves {
                 self.step(&conversation, step).await;
             }
@@ -143,6 +147,24 @@ impl SimulatedUsers {
                 self.until_acknowledged(&post).await;
             }
             Move::Bad(bad) => self.bad(conversation, bad).await,
+        }
+    }
+
+    /// Creates an authoring dialogue. Repeats the request until it succeeds: a repeat gets the same response.
+    async fn create(&self, conversation: &Conversation) {
+        let url = format!("{}/api/v1/session", self.gateway_url);
+        // A paused process must not end a stage.
+        let body = json!({"action": "create", "session_id": conversation.session_id, "user_id": conversation.session_id,
+                          "config": {"language": "en", "timeout_seconds": 300}});
+        loop {
+            match self.http.post(&url).json(&body).send().await {
+                Ok(answer) if answer.status().is_success() => return,
+                Ok(answer) if answer.status().is_client_error() && answer.status() != StatusCode::TOO_MANY_REQUESTS => {
+                    let text = format!("a dialogue was refused: {}: {body}", answer.status());
+                    return self.ledger().troubles.push(text);
+                }
+                Ok(_) | Err(_) => sleep(REPUBLISH_DELAY).await,
+            }
         }
     }
 
@@ -237,9 +259,14 @@ impl SimulatedUsers {
 
 fn post<'a>(conversation: &'a Conversation, line: &ScriptMessage, way: PublishRoute) -> Post<'a> {
     let session_id = conversation.session_id.as_str();
+    // The session of a dialogue has its agent and its user.
+    let (agent_id, user_id) = match conversation.manner {
+        Manner::Authoring => (None, session_id),
+        manner => (Some(manner.agent_id()), "someone"),
+    };
     let payload = json!({
-        "type": "user_message", "session_id": session_id, "agent_id": conversation.manner.agent_id(),
-        "job_id": line.tag, "text": line.to_string(), "user_id": "someone", "channel": "chaos",
+        "type": "user_message", "session_id": session_id, "agent_id": agent_id, "job_id": line.tag,
+        "text": line.to_string(), "user_id": user_id, "channel": "chaos",
     });
     Post { session_id, msg_id: Some(format!("{session_id}:{}", line.tag)), payload, way }
 }

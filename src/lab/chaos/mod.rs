@@ -4,7 +4,8 @@
 //! 1. [`servers`] starts NATS and a MongoDB replica set in an [`environment`], a temporary folder that is removed at
 //!    the end.
 //! 2. [`processes`] starts workers, schedulers and a gateway as [`process`]es. The run itself serves the [`model`] and
-//!    the [`api`] behind the actions of the [`agents`] and the nodes of the [`graph`].
+//!    the [`api`] behind the actions of the [`agents`] and the nodes of the [`graph`]. [`authoring`] has the model's answers
+//!    in authoring dialogues.
 //! 3. [`load`] holds conversations by the [`script`], in the language of [`conversations`], while [`faults`] happen.
 //!    [`recovery`] measures how long a killed worker's turns take.
 //! 4. When all lanes are idle, the [`observer`] gathers the [`evidence`], and the [`checker`] compares them with the
@@ -14,6 +15,7 @@
 
 mod agents;
 mod api;
+mod authoring;
 mod checker;
 mod conversations;
 mod environment;
@@ -148,7 +150,7 @@ async fn play(
     let mongo = Mongo::start(environment, &programs.mongod, options.members, replicated, tasks).await?;
     let settings = processes::settings(&options.settings, &nats.url(), options.replicas, &mongo.uri())?;
     let observer = Observer::new(&settings, &mongo.client(), tasks).await?;
-    for manner in Manner::ALL {
+    for manner in Manner::APPLIED {
         apply(&observer, manner, &address).await?;
     }
     register(&observer, &address).await?;

@@ -2,6 +2,7 @@
 //! call's number, and the order of a turn's actions varies. The set of legal responses follows from the messages alone,
 //! so the checker can judge every response.
 
+use super::authoring;
 use super::conversations::{self, Action, GREETING, ScriptMessage, Verb, fate};
 use super::graph::{GRAPH, NODE_OUTPUT};
 use axum::extract::State;
@@ -32,6 +33,7 @@ async fn complete(State(calls): State<Calls>, Json(request): Json<Value>) -> Jso
     let content = match request["response_format"]["json_schema"]["name"].as_str() {
         Some("plan_and_decision") => json!({ "plan": plan(), "decision": decision }),
         Some(NODE_OUTPUT) => json!({ "call": call }),
+        Some(schema) if schema.starts_with(authoring::PREFIX) => authoring::answer(schema, last("user"), call),
         _ => decision,
     };
     Json(json!({
@@ -79,7 +81,7 @@ fn decide(lines: &[ScriptMessage], results: &[Outcome], call: u64) -> Value {
     let action = lines.iter().find_map(|line| match line.verb {
         Verb::Note => Some(system("update_profile", json!({ "note": line.tag }))),
         Verb::Bye => Some(system("close_conversation", json!({}))),
-        Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands => None,
+        Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands | Verb::Wish | Verb::Detail => None,
     });
     let answer = conversations::answer(lines, &done).map(|answer| conversations::worded(&answer, call));
     decision(if answer.is_some() { "typing" } else { "ready" }, action.unwrap_or(Value::Null), answer)

@@ -2,7 +2,7 @@
 
 use super::checker::{Promise, Violation};
 use super::error::ChaosError;
-use super::evidence::{Letter, RunEvidence, SeenStatus};
+use super::evidence::{Letter, RunEvidence, SeenDialogue, SeenStatus};
 use crate::invariants::{self, Evidence, SeenCall};
 use async_nats::jetstream::consumer::{DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{self, Context};
@@ -110,9 +110,7 @@ impl Observer {
     /// Reads all facts from queue and store.
     pub(super) async fn evidence(&self) -> Result<RunEvidence, ChaosError> {
         let mut evidence = RunEvidence { jobs_left: self.jobs().await?, ..RunEvidence::default() };
-        let sessions = self.database.collection::<Document>("sessions");
-        let found = sessions.find(doc! {}).projection(doc! {"_id": 1}).await.map_err(away)?;
-        let found: Vec<Document> = found.try_collect().await.map_err(away)?;
+        let found = self.find("sessions", doc! {}, doc! {"_id": 1}).await?;
         let ids = found.iter().filter_map(|found| found.get_str("_id").ok().map(str::to_owned));
         let mut read = futures::stream::iter(ids)
             .map(|id| async move {
@@ -126,8 +124,41 @@ impl Observer {
         }
         let letters = self.queue.dead_letters(0, MAX_DEAD_LETTERS).await.map_err(away)?;
         evidence.letters = letters.into_iter().map(letter).collect();
+        evidence.dialogues = self.dialogues().await?;
         self.read_events(&mut evidence).await?;
         Ok(evidence)
+    }
+
+    async fn find(&self, name: &str, filter: Document, fields: Document) -> Result<Vec<Document>, ChaosError> {
+        let collection = self.database.collection::<Document>(name);
+        let found = collection.find(filter).projection(fields).await.map_err(away)?;
+        found.try_collect().await.map_err(away)
+    }
+
+    /// Reads the stages of the authoring dialogues from their sessions and their states.
+    async fn dialogues(&self) -> Result<Vec<SeenDialogue>, ChaosError> {
+        let text = |found: &Document, field: &str| found.get_str(field).unwrap_or_default().to_owned();
+        let sessions = self.find("sessions", doc! {"kind": "authoring"}, doc! {"agent_stage": 1}).await?;
+        let states = self.find("workflow_agent_states", doc! {}, doc! {"session_id": 1, "stage": 1}).await?;
+        let mut stages: HashMap<String, Vec<String>> = HashMap::new();
+        for state in &states {
+            stages.entry(text(state, "session_id")).or_default().push(text(state, "stage"));
+        }
+        let mut found: Vec<SeenDialogue> = sessions
+            .iter()
+            .map(|session| {
+                let session_id = text(session, "_id");
+                let stages = stages.remove(&session_id).unwrap_or_default();
+                SeenDialogue { session_stage: text(session, "agent_stage"), stages, session_id }
+            })
+            .collect();
+        // A state without a session is a dialogue without a stage.
+        found.extend(stages.into_iter().map(|(session_id, stages)| SeenDialogue {
+            session_id,
+            session_stage: String::new(),
+            stages,
+        }));
+        Ok(found)
     }
 
     /// Checks the invariants that hold for any conversation. They exclude leases that a pause outlived, and dead
@@ -153,11 +184,11 @@ impl Observer {
         Ok(found.into_iter().map(violation).collect())
     }
 
-    /// Reads replies, status events and ends of turns in stream order.
+    /// Reads replies, status events, ends of turns and events of authoring dialogues in stream order.
     async fn read_events(&self, evidence: &mut RunEvidence) -> Result<(), ChaosError> {
         let stream = self.streams.get_stream(self.names.out).await.map_err(away)?;
         let config = pull::OrderedConfig {
-            filter_subjects: ["reply", "status", "turn"].map(|kind| format!("tw.out.*.*.{kind}")).to_vec(),
+            filter_subjects: ["reply", "status", "turn", "authoring"].map(|kind| format!("tw.out.*.*.{kind}")).to_vec(),
             deliver_policy: DeliverPolicy::All,
             ..pull::OrderedConfig::default()
         };
@@ -171,6 +202,7 @@ impl Observer {
             let left = message.info().map_err(away)?.pending;
             match message.subject.rsplit('.').next() {
                 Some("reply") => evidence.replies.push(read::<Reply>(&message.payload)?),
+                Some("authoring") => evidence.authoring.push(Arc::new(read(&message.payload)?)),
                 Some("turn") => evidence.ends.push(read::<TurnEvent>(&message.payload)?),
                 _ => {
                     let id = message.headers.as_ref().and_then(|headers| headers.get("Nats-Msg-Id"));
@@ -202,6 +234,9 @@ fn events(evidence: &RunEvidence) -> HashMap<String, Vec<Event>> {
     }
     for end in &evidence.ends {
         events.entry(end.session_id.clone()).or_default().push(Event::Turn(end.clone()));
+    }
+    for event in &evidence.authoring {
+        events.entry(event.session_id.clone()).or_default().push(Event::Authoring(Arc::clone(event)));
     }
     events
 }

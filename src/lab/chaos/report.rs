@@ -116,6 +116,7 @@ impl Verdict {
             millis(self.timers_late.p99_ms),
             millis(self.timers_late.max_ms)
         )?;
+        writeln!(f, "  authoring  {} dialogues, {} workflows published", counts.dialogues, counts.workflows)?;
         let faults: Vec<String> = self.faults.iter().map(|(fault, times)| format!("{fault} {times}")).collect();
         writeln!(f, "  faults     {}: {}", self.happened.len(), faults.join(", "))
     }

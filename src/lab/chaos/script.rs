@@ -60,8 +60,9 @@ pub(super) struct Bad {
 pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
     // Multiplying by the golden ratio spreads neighbouring numbers over all seeds.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let manner =
-        *[Manner::Plain, Manner::Plain, Manner::Timed, Manner::Merging].choose(&mut rng).unwrap_or(&Manner::Plain);
+    // A message of a dialogue costs as much as ten others.
+    let manners = [(Manner::Plain, 9), (Manner::Timed, 5), (Manner::Merging, 5), (Manner::Authoring, 1)];
+    let manner = manners.choose_weighted(&mut rng, |(_, weight)| *weight).map_or(Manner::Plain, |(manner, _)| *manner);
     let session_id = format!("c{number}");
     let mut moves = Vec::new();
     for message in 0..rng.random_range(2..=8_usize) {
@@ -75,7 +76,7 @@ pub(super) fn conversation(seed: u64, number: u64) -> Conversation {
             let (message, way) = (rng.random_range(0..=message), way(&mut rng));
             moves.push(Move::Again { message, way, keyed: rng.random_bool(0.5) });
         }
-        if rng.random_bool(0.02) {
+        if manner != Manner::Authoring && rng.random_bool(0.02) {
             moves.push(Move::Bad(bad(&mut rng, &session_id, format!("{session_id}-{message}-bad"))));
         }
     }
@@ -88,7 +89,12 @@ fn verb(rng: &mut StdRng, manner: Manner) -> Verb {
     let merging = [(Verb::Say, 2), (Verb::Order, 1)];
     let any =
         [(Verb::Say, 4), (Verb::Order, 3), (Verb::OrderEta, 2), (Verb::Errands, 2), (Verb::Note, 1), (Verb::Bye, 1)];
-    let known: &[(Verb, u32)] = if manner == Manner::Merging { &merging } else { &any };
+    let authoring = [(Verb::Wish, 2), (Verb::Detail, 3)];
+    let known: &[(Verb, u32)] = match manner {
+        Manner::Merging => &merging,
+        Manner::Authoring => &authoring,
+        Manner::Plain | Manner::Timed => &any,
+    };
     known.choose_weighted(rng, |(_, weight)| *weight).map_or(Verb::Say, |(verb, _)| *verb)
 }
 
@@ -99,7 +105,7 @@ fn way(rng: &mut StdRng) -> PublishRoute {
 /// Pause before the next message: short for messages that should be merged, long for timers that should fire.
 fn pause(rng: &mut StdRng, manner: Manner) -> Option<Duration> {
     let longest = match manner {
-        Manner::Plain => 1_500,
+        Manner::Plain | Manner::Authoring => 1_500,
         Manner::Timed => 5_000,
         Manner::Merging => 400,
     };

@@ -1,6 +1,7 @@
 //! Reads the state of one lane through the public traits.
 
 use super::Unreadable;
+use super::authoring::StoredDialogue;
 use base::clock;
 use base::error::SharedError;
 use bytes::Bytes;
@@ -11,10 +12,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use storage::queue::{From, Message, Queue};
 use storage::store::Store;
+use storage::store::authoring::AuthoringQuery;
+use types::authoring::Artifact;
 use types::event::{Event, EventType, OutEvent, Reply, ReplyKind, StatusEvent, TurnEnd};
 use types::job::Job;
 use types::run::{RunQuery, RunRecord};
-use types::session::{RECENT_JOBS, Session};
+use types::session::{Kind, RECENT_JOBS, Session};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
@@ -25,6 +28,8 @@ use storage::queue::DeadLetter as Letter;
 const TIMER_HORIZON: Duration = Duration::from_secs(60);
 /// Maximum of runs that are read for one session.
 const MAX_RUNS: usize = 1_000;
+/// Maximum of dialogues of one user that are read.
+const MAX_DIALOGUES: usize = 10_000;
 /// Time limit for reading the events of a session.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -88,6 +93,8 @@ pub(super) struct Lane {
     /// Runs in this lane, and their events in the session's stream.
     pub(super) runs: Vec<RunRecord>,
     pub(super) run_events: Vec<RunEvent>,
+    /// The authoring dialogue, if the session is one.
+    pub(super) dialogue: Option<StoredDialogue>,
 }
 
 impl Lane {
@@ -114,9 +121,14 @@ impl Lane {
         let of_lane = |seen: &[SeenCall]| seen.iter().filter(|seen| seen.key.starts_with(&prefix)).cloned().collect();
         let runs = runs(store, session_id).await?;
         let run_events = if runs.is_empty() { Vec::new() } else { run_events(queue, session_id).await? };
+        let dialogue = match &session {
+            Some(session) if session.kind == Kind::Authoring => Some(dialogue(store, session).await?),
+            _ => None,
+        };
         Ok(Self {
             runs,
             run_events,
+            dialogue,
             session,
             jobs: sent.iter().map(|sent| (sent.seq, decode(sent))).collect(),
             sent,
@@ -182,6 +194,30 @@ async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unr
     let of_session = RunQuery { origin_session: Some(session_id.to_owned()), limit: MAX_RUNS, ..RunQuery::default() };
     let within = store.runs(of_session).await?.into_iter().filter(|run| run.lane == session_id);
     Ok(store.run(session_id).await?.into_iter().filter(|run| run.origin_session.is_none()).chain(within).collect())
+}
+
+/// What the store has of an authoring dialogue.
+async fn dialogue(store: &dyn Store, session: &Session) -> Result<StoredDialogue, Unreadable> {
+    let state = store.authoring(&session.session_id).await?;
+    let user_id = state.as_ref().map(|loaded| loaded.state.state.user_id.clone());
+    let query = AuthoringQuery { user_id, limit: MAX_DIALOGUES, ..AuthoringQuery::default() };
+    let states = store.authorings(query).await?.iter().filter(|one| one.session_id == session.session_id).count();
+    let mut dialogue = StoredDialogue { state, states, versions: 0, in_use: None };
+    let stored = dialogue.state.as_ref().map(|loaded| &loaded.state);
+    let Some((id, stored)) = stored.and_then(|stored| Some((stored.state.workflow_id.clone()?, stored))) else {
+        return Ok(dialogue);
+    };
+    (dialogue.versions, dialogue.in_use) = match stored.artifact {
+        Artifact::Workflow => {
+            let workflow = store.workflow(&id).await?;
+            (store.workflow_version_count(&id).await?, workflow.map(|workflow| workflow.hash.clone()))
+        }
+        Artifact::Agent => {
+            let agent = store.agent(&id).await?;
+            (store.agent_version_count(&id).await?, agent.map(|agent| agent.hash.clone()))
+        }
+    };
+    Ok(dialogue)
 }
 
 /// Ids of the processed jobs, in order. The session's own list is bounded; turn records supply the ids that it has

@@ -10,8 +10,10 @@
 //! - [`decisions`]: replies and actions compared with the recorded decisions;
 //! - [`effects`]: calls of actions, and timers;
 //! - [`ends`]: the event that ends each turn;
-//! - [`runs`]: events of workflow runs.
+//! - [`runs`]: events of workflow runs;
+//! - [`authoring`]: states, events and publications of authoring dialogues.
 
+mod authoring;
 mod conversation;
 mod decisions;
 mod effects;
@@ -109,6 +111,7 @@ async fn of_session(
     found.extend(effects::check(&lane, evidence.outlived));
     found.extend(ends::check(&lane, evidence.outlived));
     found.extend(runs::check(&lane));
+    found.extend(authoring::check(&lane));
     Ok(found.into_iter().map(|violation| format!("{session_id}: {violation}")).collect())
 }
 
@@ -155,14 +158,17 @@ fn given_up(turn: &TurnRecord, cause: Cause) -> bool {
         && turn.reason.as_deref().is_some_and(|reason| reason.split(':').next() == Some(cause.as_str()))
 }
 
-/// Reports a turn for a user message that was not sent, or a turn with the outcome `answered` without a reply.
+/// Reports a turn for a user message that was not sent, or a turn with the outcome `answered` without a reply. The failure
+/// of a dialogue's turn is no reply.
 fn unfounded(lane: &Lane, turn: &TurnRecord) -> Option<String> {
     let id = &turn.turn_id;
     if turn.job.user_message().is_some() && !lane.job_ids().into_iter().any(|sent| sent == id) {
         return Some(format!("turn {id} belongs to a message that was not sent"));
     }
     let said = lane.replies().any(|reply| reply.turn_id == *id);
-    (turn.outcome == Outcome::Answered && !said).then(|| format!("turn {id} has the outcome answered, but no reply"))
+    let failed = lane.dialogue.is_some() && turn.reason.is_some();
+    (turn.outcome == Outcome::Answered && !said && !failed)
+        .then(|| format!("turn {id} has the outcome answered, but no reply"))
 }
 
 /// Checks that messages were processed in stream order.

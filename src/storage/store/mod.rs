@@ -3,6 +3,7 @@
 //! - [`Store`]: the trait that the backends implement. A call concerns one session or document; the backends group
 //!   concurrent calls into bulk commands.
 //! - [`records`]: the requests and results of these calls.
+//! - [`authoring`]: the states of authoring dialogues. [`drafts`]: the documents that they make.
 //! - [`erasure`]: deletes what belongs to a session, a user or an agent.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
 //! - [`session_cache`]: the cache of the sessions that this process saw last.
@@ -12,13 +13,17 @@
 
 pub mod records;
 
+pub mod authoring;
 pub mod batcher;
+pub mod drafts;
 pub mod erasure;
 pub mod lane;
 pub mod process;
 pub mod session_cache;
 pub mod versioned;
 
+pub use authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
+pub use drafts::{Definition, DraftVersion, Drafts, PublishDefinition, PublishEnd};
 pub use erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 pub use process::ANNOUNCE_INTERVAL;
 pub use process::{ANNOUNCEMENT_EXPIRY, Process};
@@ -114,7 +119,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// take effect. [`Store::put_agent`], [`Store::put_workflow`], [`Store::renew`] and [`Store::prune`] write several
 /// documents: when dropped they may have written some of them, and the caller can repeat them.
 #[async_trait]
-pub trait Store: Erasure + Send + Sync + 'static {
+pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     // --- the lane
 
     /// Takes the lease of a session's lane, and begins or resumes a turn. Creates the session if it does not exist.

@@ -1,10 +1,10 @@
 //! The bounded conversation history of a session document: the last 100 entries, at most 256 KiB.
 
+pub use crate::excerpt::cut;
 use crate::timestamp::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 use std::ops::Deref;
 
 /// The largest number of entries that a session keeps.
@@ -15,15 +15,6 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// The largest size of one entry's text, and of its metadata, in bytes. It keeps one long message from displacing all
 /// others.
 pub const MAX_TEXT: usize = 64 * 1024;
-
-/// Cuts a text that is longer than `limit` bytes, and appends a note with the original length.
-pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.len() <= limit {
-        return Cow::Borrowed(text);
-    }
-    let kept = &text[..text.floor_char_boundary(limit)];
-    Cow::Owned(format!("{kept}… [{} of {} bytes]", kept.len(), text.len()))
-}
 
 /// The speaker of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -167,12 +158,6 @@ mod tests {
             kind: None,
             metadata: Metadata::default(),
         }
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_characters_and_says_so() {
-        assert_eq!(cut("你好", 6), "你好");
-        assert_eq!(cut("你好吗", 7), "你好… [6 of 9 bytes]");
     }
 
     #[test]

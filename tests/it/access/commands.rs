@@ -9,10 +9,10 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use types::access::Role::{self, Admin, Agent, Channel, Operator, Viewer};
+use types::access::Role::{self, Admin, Agent, Author, Channel, Operator, Viewer};
 
 /// Commands that ask no gateway, or serve one themselves.
-const LOCAL: [&str; 17] = [
+const LOCAL: [&str; 18] = [
     "dev",
     "init",
     "worker",
@@ -21,6 +21,7 @@ const LOCAL: [&str; 17] = [
     "all",
     "agents validate",
     "agents schema",
+    "agents test",
     "workflows validate",
     "workflows schema",
     "decisions validate",
@@ -37,16 +38,24 @@ const OF_THE_SYSTEM: [&str; 3] = ["backup", "restore", "migrate"];
 
 const READERS: &[Role] = &[Viewer, Agent, Operator, Admin];
 const OPERATORS: &[Role] = &[Operator, Admin];
+const AUTHORS: &[Role] = &[Author, Operator, Admin];
+const AUTHORS_AND_READERS: &[Role] = &[Author, Viewer, Agent, Operator, Admin];
 const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 36] = [
+const RULES: [(&str, &str, &[Role]); 42] = [
     ("agents apply", "agent.json", ADMINS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
+    ("agents diff", "agent.json", READERS),
+    ("agents replay", "agent.json", READERS),
     ("agents delete", "sales", ADMINS),
     ("chat", "--agent sales --session s1", FRONT_ENDS),
+    ("author", "hi", AUTHORS),
+    ("authoring list", "", AUTHORS_AND_READERS),
+    ("authoring show", "d1", AUTHORS_AND_READERS),
+    ("authoring delete", "d1", AUTHORS),
     ("send", "--session s1 --agent sales hi", FRONT_ENDS),
     ("models", "", READERS),
     ("sessions list", "", READERS),
@@ -65,7 +74,7 @@ const RULES: [(&str, &str, &[Role]); 36] = [
     ("knowledge remove", "--agent sales kb.md", ADMINS),
     ("workflows list", "", READERS),
     ("workflows show", "research_workflow", READERS),
-    ("workflows run", "smart_router hi", OPERATORS),
+    ("workflows run", "smart_router hi", AUTHORS),
     ("workflows apply", "workflow.json", ADMINS),
     ("workflows delete", "w1", ADMINS),
     ("runs list", "", READERS),
@@ -88,7 +97,7 @@ const OTHERS: [(&str, &str); 3] = [
 ];
 
 /// Commands that wait for an answer: only their refusal is tested.
-const WAITING: [&str; 2] = ["chat", "workflows run"];
+const WAITING: [&str; 3] = ["author", "chat", "workflows run"];
 
 /// All commands of the program without subcommands, as `--help` lists them.
 async fn commands(folder: &Folder) -> BTreeSet<String> {

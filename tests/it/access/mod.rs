@@ -3,6 +3,7 @@
 
 mod audit;
 mod commands;
+mod dialogues;
 mod fairness;
 mod limits;
 mod roles;

@@ -12,10 +12,16 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
     let judges = path == "/api/v1/decisions/validate";
     let starts_a_run = ends(&["/run"]);
+    let starts_runs = method == "post" && path == "/api/v1/workflows/{workflow_id}/runs";
     let reads = method == "get" && !starts_a_run && path != "/api/v1/audit";
     let talks = method == "post" && ends(&["/reply", "/release"]);
     let controls = method == "post"
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
+    let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];
+    let authors = authors.iter().any(|start| path.starts_with(start)) && !path.starts_with("/api/v1/sessions");
+    // Replays show what others have said.
+    let replays = path.starts_with("/api/v1/workflow/{session_id}/replay");
+    let (reads, authors) = (reads && !replays, authors && !replays);
     match role {
         Role::Admin => true,
         Role::Channel => {
@@ -24,10 +30,12 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
                 || (method == "post" && path == "/api/v1/messages")
                 || (method == "get" && (path == session || path == format!("{session}/events")))
         }
-        Role::Author => path == "/openapi.json" || path.starts_with("/api/v1/decisions/"),
+        Role::Author => {
+            path == "/openapi.json" || path.starts_with("/api/v1/decisions/") || authors || starts_a_run || starts_runs
+        }
         Role::Viewer => reads || judges,
         Role::Agent => reads || judges || talks,
-        Role::Operator => reads || judges || talks || controls || starts_a_run,
+        Role::Operator => reads || judges || talks || controls || starts_a_run || authors || replays,
     }
 }
 
@@ -57,6 +65,7 @@ fn asked(path: &str) -> String {
         .replace("{user_id}", "u1")
         .replace("{which}", "7")
         .replace("{action_type}", "respond")
+        .replace("{replay_id}", "p1")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

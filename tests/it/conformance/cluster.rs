@@ -12,9 +12,10 @@ use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
 use storage::queue::{DeadLetter, Queue, QueueError};
-use storage::store::Store;
 use storage::store::records::{Acquired, Change, Committed};
+use storage::store::{NewAuthoring, SaveAuthoring, Saved, Store};
 use tokio_util::sync::CancellationToken;
+use types::authoring::{Stage, StoredState, WorkflowContext};
 use types::cause::Cause;
 use types::session::{Role, Session};
 
@@ -203,4 +204,87 @@ async fn a_commit_of_the_holder_counts_whoever_asks_for_the_lane_meanwhile() {
         }
     }));
     assert!(outcomes.await.iter().all(|committed| *committed != Committed::Fenced));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mongodb_itself_refuses_a_state_that_cannot_be_and_a_damaged_one_is_repaired() {
+    let (store, _second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let database = client.database(&servers.database);
+    let (states, sessions) =
+        (database.collection::<Document>("workflow_agent_states"), database.collection::<Document>("sessions"));
+    let state = StoredState::new("id".into(), "s", "alice", WorkflowContext::default(), base::clock::now());
+    let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
+    assert!(store.create_authoring(new).await.unwrap());
+    let session = sessions.find_one(doc! {"_id": "s"}).await.unwrap().unwrap();
+    assert_eq!(session.get_str("agent_stage").unwrap(), "clarification");
+    assert_eq!(session.get_str("action_type").unwrap(), "create");
+    assert!(session.get("source_workflow_id").is_some_and(|id| id.as_null().is_some()));
+    let good = states.find_one(doc! {"session_id": "s"}).await.unwrap().unwrap();
+    assert!(good.get_datetime("created_at").is_ok() && good.get_i64("version").is_ok(), "{good}");
+
+    let insert = async |change: Document| {
+        let mut document = good.clone();
+        document.extend(doc! {"_id": "other", "session_id": "other"});
+        document.extend(change);
+        states.insert_one(document).await.unwrap_err().to_string()
+    };
+    for change in
+        [doc! {"stage": "foo"}, doc! {"debug_loop_count": -1}, doc! {"user_id": null}, doc! {"conversations": "x"}]
+    {
+        assert!(insert(change.clone()).await.contains("121"), "{change}");
+    }
+    assert!(insert(doc! {"session_id": "s"}).await.contains("11000"));
+
+    // The validator is passed by, as an operator may do it.
+    let damage = doc! {"update": "workflow_agent_states", "bypassDocumentValidation": true, "updates":
+    [{"q": {"session_id": "s"}, "u": {"$set": {"stage": 7, "conversations": "x"}}}]};
+    database.run_command(damage).await.unwrap();
+    let loaded = store.authoring("s").await.unwrap().unwrap();
+    assert_eq!(loaded.problems.len(), 2, "{:?}", loaded.problems);
+    let grant = kit::grant(&store, "s", 1).await;
+    let mut state = loaded.repaired(base::clock::now());
+    state.state.stage = Stage::Negotiation;
+    let save = SaveAuthoring { state, epoch: Some(grant.session.epoch) };
+    assert_eq!(store.save_authoring(save).await.unwrap(), Saved::Saved(2));
+    let repaired = states.find_one(doc! {"session_id": "s"}).await.unwrap().unwrap();
+    assert!(repaired.get_datetime("repaired_at").is_ok() && repaired.get_array("conversations").is_ok());
+    let session = sessions.find_one(doc! {"_id": "s"}).await.unwrap().unwrap();
+    assert_eq!(session.get_str("agent_stage").unwrap(), "negotiation");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_never_sees_a_state_and_a_session_of_different_stages() {
+    let (store, _second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let database = client.database(&servers.database);
+    let state = StoredState::new("id".into(), "s", "alice", WorkflowContext::default(), base::clock::now());
+    let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
+    assert!(store.create_authoring(new).await.unwrap());
+    let epoch = Some(kit::grant(&store, "s", 1).await.session.epoch);
+    let ended = CancellationToken::new();
+    let reading = async {
+        let mut reader = client.start_session().await.unwrap();
+        while !ended.is_cancelled() {
+            reader.start_transaction().await.unwrap();
+            let (states, sessions) =
+                (database.collection::<Document>("workflow_agent_states"), database.collection::<Document>("sessions"));
+            let state = states.find_one(doc! {"session_id": "s"}).session(&mut reader).await.unwrap().unwrap();
+            let session = sessions.find_one(doc! {"_id": "s"}).session(&mut reader).await.unwrap().unwrap();
+            reader.commit_transaction().await.unwrap();
+            assert_eq!(state.get_str("stage").unwrap(), session.get_str("agent_stage").unwrap());
+        }
+    };
+    let saving = async {
+        for round in 0..40 {
+            let mut state = store.authoring("s").await.unwrap().unwrap().state;
+            state.state.stage = Stage::ALL[round % 8];
+            // Another worker asks for the lane meanwhile, which changes the same document.
+            let asking = store.acquire(kit::acquire("s", 2 + round as u64, "w2"));
+            let (saved, asked) = tokio::join!(store.save_authoring(SaveAuthoring { state, epoch }), asking);
+            assert!(matches!(saved.unwrap(), Saved::Saved(_)) && matches!(asked.unwrap(), Acquired::Busy(_)));
+        }
+        ended.cancel();
+    };
+    tokio::join!(reading, saving);
 }

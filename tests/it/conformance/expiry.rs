@@ -64,7 +64,7 @@ pub async fn closed_conversations_are_found_and_seized_while_they_are_closed(sto
 }
 
 /// Looks at all versions until the unused ones are gone after `grace`.
-async fn expire(store: &Sessions, grace: Duration) -> ExpiredVersions {
+pub async fn expire(store: &Sessions, grace: Duration) -> ExpiredVersions {
     let mut all = ExpiredVersions::default();
     for _ in 0..3 {
         let gone = store.expire_versions(grace, 100).await.unwrap();

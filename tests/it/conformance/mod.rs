@@ -1,10 +1,12 @@
-//! The contract of every backend. [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
+mod authoring;
 pub mod catalog;
 mod cluster;
 mod dead_letters;
+mod drafts;
 mod embedded;
 mod erasure;
 mod expiry;
@@ -122,6 +124,25 @@ macro_rules! store_suite {
             a_version_that_is_used_or_stored_again_begins_its_grace_again
             versions_are_looked_at_page_by_page
             the_largest_sessions_come_first
+        }
+        $crate::conformance::cases! { $open, authoring:
+            a_dialogue_is_created_once_with_its_session
+            a_state_is_read_as_it_was_saved
+            a_save_over_another_version_changes_nothing
+            a_save_of_a_lane_that_is_lost_changes_nothing
+            a_save_without_a_lease_waits_for_the_turn_s_end
+            a_repeated_save_is_the_same_save
+            dialogues_are_listed_last_changed_first_and_filtered
+            a_deleted_session_takes_its_state_along
+            a_deleted_artefact_is_named_by_no_state
+        }
+        $crate::conformance::cases! { $open, drafts:
+            a_draft_is_a_version_that_nothing_lists_or_counts
+            a_draft_goes_with_the_last_of_its_dialogues
+            a_published_draft_is_an_ordinary_version
+            a_publication_replaces_only_what_its_caller_has_seen
+            a_deleted_definition_leaves_the_drafts_to_their_dialogues
+            drafts_expire_only_without_their_dialogues
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

@@ -14,6 +14,7 @@ use std::time::Duration;
 use storage::queue::{self, *};
 use storage::store::{self, *};
 use types::audit::{AuditEntry, AuditQuery};
+use types::authoring::{Artifact, Loaded};
 use types::event::OutEvent;
 use types::page::{Bounds, Page};
 use types::plan::Plan;
@@ -138,6 +139,50 @@ impl Queue for FaultyQueue {
 pub struct FaultyStore {
     pub inner: Arc<dyn Store>,
     pub wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl Authoring for FaultyStore {
+    async fn create_authoring(&self, new: NewAuthoring) -> store::Result<bool> {
+        let id = new.state.state.session_id.clone();
+        self.wire.counted("create_authoring", &id, self.inner.create_authoring(new)).await
+    }
+
+    async fn authoring(&self, session_id: &str) -> store::Result<Option<Loaded>> {
+        self.wire.counted("authoring", session_id, self.inner.authoring(session_id)).await
+    }
+
+    async fn save_authoring(&self, save: SaveAuthoring) -> store::Result<Saved> {
+        let id = save.state.state.session_id.clone();
+        self.wire.counted("save_authoring", &id, self.inner.save_authoring(save)).await
+    }
+
+    async fn authorings(&self, query: AuthoringQuery) -> store::Result<Vec<AuthoringSummary>> {
+        self.wire.plainly(self.inner.authorings(query)).await
+    }
+}
+
+#[async_trait]
+impl Drafts for FaultyStore {
+    async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> store::Result<()> {
+        self.wire.counted("put_draft", session_id, self.inner.put_draft(draft, session_id)).await
+    }
+
+    async fn version_document(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<serde_json::Value>> {
+        self.wire.plainly(self.inner.version_document(kind, id, hash)).await
+    }
+
+    async fn drop_drafts(&self, session_id: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.drop_drafts(session_id)).await
+    }
+
+    async fn publish(&self, publish: PublishDefinition) -> store::Result<PublishEnd> {
+        self.wire.counted("publish_definition", "", self.inner.publish(publish)).await
+    }
+
+    async fn owner(&self, artifact: Artifact, id: &str) -> store::Result<Option<String>> {
+        self.wire.plainly(self.inner.owner(artifact, id)).await
+    }
 }
 
 #[async_trait]

@@ -77,6 +77,10 @@ scenarios! {
     timer_over_lagging_reads_fires_despite_every_crash_point: lagging_timer, Fault::ALL;
     rejected_decision_survives_every_crash_point: rejected_decision, Fault::ALL;
     sub_agent_survives_every_crash_point: sub_agent, Fault::ALL;
+    authoring_survives_every_crash: dialogue, Fault::CRASHES;
+    authoring_survives_every_error: dialogue, Fault::ERRORS;
+    authoring_survives_every_pause: dialogue, Fault::PAUSES;
+    failing_authoring_survives_every_crash: failing_dialogue, Fault::CRASHES;
     clarification_survives_every_crash_point: clarification, Fault::ALL;
     plan_survives_every_crash_point: planned_work, Fault::ALL;
     background_run_survives_every_crash_point: background_run, Fault::ALL;

@@ -11,12 +11,14 @@ use definitions::knowledge::source::{Source, SourceEntry};
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::session_plan::SessionPlan;
 use futures::stream::BoxStream;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::queue::{self, *};
 use storage::store::{self, *};
 use types::audit::{AuditEntry, AuditQuery};
+use types::authoring::{Artifact, Loaded};
 use types::event::OutEvent;
 use types::page::{Bounds, Page};
 use types::plan::Plan;
@@ -170,6 +172,48 @@ impl Queue for WatchedQueue {
 
     async fn ping(&self) -> queue::Result<()> {
         self.inner.ping().await
+    }
+}
+
+#[async_trait]
+impl Authoring for MutantStore {
+    async fn create_authoring(&self, new: NewAuthoring) -> store::Result<bool> {
+        self.inner.create_authoring(new).await
+    }
+
+    async fn authoring(&self, session_id: &str) -> store::Result<Option<Loaded>> {
+        self.inner.authoring(session_id).await
+    }
+
+    async fn save_authoring(&self, save: SaveAuthoring) -> store::Result<Saved> {
+        self.inner.save_authoring(save).await
+    }
+
+    async fn authorings(&self, query: AuthoringQuery) -> store::Result<Vec<AuthoringSummary>> {
+        self.inner.authorings(query).await
+    }
+}
+
+#[async_trait]
+impl Drafts for MutantStore {
+    async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> store::Result<()> {
+        self.inner.put_draft(draft, session_id).await
+    }
+
+    async fn version_document(&self, artifact: Artifact, id: &str, hash: &str) -> store::Result<Option<Value>> {
+        self.inner.version_document(artifact, id, hash).await
+    }
+
+    async fn drop_drafts(&self, session_id: &str) -> store::Result<u64> {
+        self.inner.drop_drafts(session_id).await
+    }
+
+    async fn publish(&self, publish: PublishDefinition) -> store::Result<PublishEnd> {
+        self.inner.publish(publish).await
+    }
+
+    async fn owner(&self, artifact: Artifact, id: &str) -> store::Result<Option<String>> {
+        self.inner.owner(artifact, id).await
     }
 }
 

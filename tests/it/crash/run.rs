@@ -100,6 +100,9 @@ impl<'s> Run<'s> {
         let text = scenario.agent.to_string().replace("{api}", &site.api.base_url);
         let agent = AgentRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();
         backend.store.put_agent(agent).await.unwrap();
+        if scenario.dialogue {
+            crate::authoring::create(backend.store.as_ref(), "s1").await;
+        }
         for workflow in &scenario.workflows {
             let text = workflow.to_string().replace("{api}", &site.api.base_url);
             let workflow = WorkflowRecord::from_document(serde_json::from_str(&text).unwrap(), clock::now()).unwrap();

@@ -1,5 +1,6 @@
 //! Parts that several runs share: the model, the API and their clients, whose creation takes longer than a run.
 
+use crate::authoring::Passing;
 use crate::support::api::Api;
 use crate::support::designed_panic::designed_panic;
 use crate::support::script::{Answer, ScriptedModel};
@@ -9,6 +10,7 @@ use base::config::{self, Settings, WorkflowLimits};
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -77,6 +79,10 @@ impl Kit {
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
             sandbox: Arc::new(Sandbox::off()),
             connectors: Arc::default(),
+            workbench: Arc::new(
+                Workbench::of_settings(Arc::clone(&store), &Settings::default(), Vec::new(), clock.clone())
+                    .with_rehearsal(Arc::new(Passing)),
+            ),
             clock,
             store,
             models: self.models.clone(),

@@ -7,9 +7,11 @@ use serde_json::Value;
 const COMPARED: [&str; 1] = ["CONTINUE"];
 
 /// Texts that people read, in the answers of agents and of coordinators.
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 10] = [
     "/response",
     "/reasoning",
+    "/reply",
+    "/diagnosis",
     "/decision/response",
     "/decision/reasoning",
     "/decisions/0/payload/response",

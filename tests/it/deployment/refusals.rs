@@ -109,7 +109,7 @@ async fn every_user_of_mongodb_is_refused_what_its_role_does_not_need() {
     let insert = |collection: &str| doc! {"insert": collection, "documents": [{"_id": "1"}]};
     refused(&guarded, "worker", own, doc! {"find": "audit"}).await;
     refused(&guarded, "worker", own, doc! {"delete": "sessions", "deletes": [{"q": {}, "limit": 0}]}).await;
-    for collection in ["agents", "knowledge", "audit", "leaders"] {
+    for collection in ["knowledge", "audit", "leaders"] {
         refused(&guarded, "worker", own, insert(collection)).await;
     }
     for collection in ["turns", "steps", "plan_cache", "agent_days", "leaders"] {

@@ -27,6 +27,9 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("put", "/api/v1/agents/{agent_id}"),
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
+    ("get", "/api/v1/authoring/catalogue"),
+    ("get", "/api/v1/chat/history/{session_id}"),
+    ("post", "/api/v1/chat/stream"),
     ("get", "/api/v1/dead"),
     ("get", "/api/v1/dead/{which}"),
     ("post", "/api/v1/dead/{which}/replay"),
@@ -50,6 +53,10 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/runs/{run_id}/events"),
     ("post", "/api/v1/runs/{run_id}/restart"),
     ("post", "/api/v1/runs/{run_id}/resume"),
+    ("get", "/api/v1/session"),
+    ("post", "/api/v1/session"),
+    ("delete", "/api/v1/session/{session_id}"),
+    ("get", "/api/v1/session/{session_id}"),
     ("get", "/api/v1/sessions"),
     ("get", "/api/v1/sessions/{session_id}"),
     ("post", "/api/v1/sessions/{session_id}/cancel"),
@@ -62,6 +69,13 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
     ("get", "/api/v1/timers"),
+    ("get", "/api/v1/workflow/{session_id}/diff"),
+    ("get", "/api/v1/workflow/{session_id}/draft"),
+    ("post", "/api/v1/workflow/{session_id}/publish"),
+    ("post", "/api/v1/workflow/{session_id}/replay"),
+    ("get", "/api/v1/workflow/{session_id}/replay/{replay_id}"),
+    ("get", "/api/v1/workflow/{session_id}/status"),
+    ("post", "/api/v1/workflow/{session_id}/test"),
     ("get", "/api/v1/workflows"),
     ("get", "/api/v1/workflows/{workflow_id}"),
     ("put", "/api/v1/workflows/{workflow_id}"),
@@ -82,7 +96,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
 ];
 
 /// The codes whose hint depends on the request.
-const OWN_HINTS: &[&str] = &["invalid_query", "invalid_id", "invalid_event_id"];
+const OWN_HINTS: &[&str] = &["invalid_query", "invalid_id", "invalid_event_id", "invalid_request"];
 
 /// The OpenAPI document.
 struct Described(Value);

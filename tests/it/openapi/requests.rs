@@ -139,6 +139,7 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
     .into_iter()
     .chain(requests_about_workflows())
     .chain(requests_about_decisions())
+    .chain(requests_about_dialogues())
     .collect()
 }
 
@@ -226,5 +227,43 @@ fn requests_about_workflows() -> Vec<DescribedRequest> {
         asked(Method::DELETE, "/api/v1/agents/{agent_id}", "/api/v1/agents/second", None, 200),
         asked(Method::DELETE, "/api/v1/agents/{agent_id}", "/api/v1/agents/nobody", None, 404),
         asked(Method::DELETE, "/api/v1/workflows/{workflow_id}", "/api/v1/workflows/nobody", None, 404),
+    ]
+}
+
+/// Requests about `d1`, a dialogue without a message.
+fn requests_about_dialogues() -> Vec<DescribedRequest> {
+    let (get, post) = (Method::GET, Method::POST);
+    let (all, one) = ("/api/v1/session", "/api/v1/session/{session_id}");
+    let (history, chat) = ("/api/v1/chat/history/{session_id}", "/api/v1/chat/stream");
+    let (draft, diff) = ("/api/v1/workflow/{session_id}/draft", "/api/v1/workflow/{session_id}/diff");
+    let (test, replay) = ("/api/v1/workflow/{session_id}/test", "/api/v1/workflow/{session_id}/replay");
+    let report = "/api/v1/workflow/{session_id}/replay/{replay_id}";
+    let (status, publish) = ("/api/v1/workflow/{session_id}/status", "/api/v1/workflow/{session_id}/publish");
+    let begin = |fields: Value| Some(fields);
+    let say = |text: &str| Some(json!({"session_id": "d1", "user_message": text}));
+    vec![
+        asked(post.clone(), all, all, begin(json!({"action": "create", "session_id": "d1"})), 200),
+        asked(post.clone(), all, all, begin(json!({"action": "make"})), 400),
+        asked(post.clone(), all, all, begin(json!({"action": "edit", "workflow_id": "nowhere"})), 404),
+        asked(post.clone(), all, all, begin(json!({"action": "create", "session_id": "s1"})), 409),
+        asked(get.clone(), all, "/api/v1/session?stage=clarification&limit=5", None, 200),
+        asked(get.clone(), all, "/api/v1/session?stage=asleep", None, 400),
+        asked(get.clone(), one, "/api/v1/session/d1", None, 200),
+        asked(get.clone(), one, "/api/v1/session/nobody", None, 404),
+        asked(get.clone(), one, "/api/v1/session/s1", None, 409),
+        asked(get.clone(), history, "/api/v1/chat/history/d1", None, 200),
+        asked(post.clone(), chat, chat, say(" "), 400),
+        asked(post.clone(), chat, chat, say(&"x".repeat(70_000)), 413),
+        asked(get.clone(), status, "/api/v1/workflow/d1/status", None, 200),
+        asked(get.clone(), draft, "/api/v1/workflow/d1/draft", None, 404),
+        asked(get.clone(), diff, "/api/v1/workflow/d1/diff?against=last", None, 400),
+        asked(get.clone(), diff, "/api/v1/workflow/d1/diff", None, 404),
+        asked(post.clone(), publish, "/api/v1/workflow/d1/publish", Some(json!({"hash": "x"})), 404),
+        asked(post.clone(), test, "/api/v1/workflow/d1/test", Some(json!({"input": {}})), 404),
+        asked(post.clone(), test, "/api/v1/workflow/d1/test", Some(json!({"text": "x", "input": {}})), 400),
+        asked(post, replay, "/api/v1/workflow/d1/replay", Some(json!({"turns": 5})), 409),
+        asked(get.clone(), report, "/api/v1/workflow/d1/replay/nowhere", None, 404),
+        asked(get, "/api/v1/authoring/catalogue", "/api/v1/authoring/catalogue", None, 200),
+        asked(Method::DELETE, one, "/api/v1/session/s1", None, 409),
     ]
 }

@@ -11,6 +11,7 @@ use definitions::agent::AgentRecord;
 use definitions::coordinator::DecisionLimits;
 use engine::action::http::{HttpCaller, SecretFill};
 use engine::action::tool::Tools;
+use engine::authoring::Workbench;
 use engine::budget::Budgets;
 use engine::execution::Services;
 use engine::execution::prompt_view::PlanTextCache;
@@ -18,6 +19,7 @@ use engine::execution::stored::StoredDefinitions;
 use engine::knowledge::Library;
 use engine::model::Models;
 use engine::prompt::Prompts;
+use engine::rehearsal::Rehearse;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
@@ -58,6 +60,8 @@ pub struct Engine {
     /// Functions for workers that are started from now on.
     pub tools: Tools,
     pub flows: Flows,
+    /// Rehearses the drafts of authoring dialogues, in workers that are started from now on.
+    pub rehearsal: Option<Arc<dyn Rehearse>>,
     stop: CancellationToken,
     scheduler: std::sync::Mutex<CancellationToken>,
 }
@@ -119,6 +123,7 @@ impl Engine {
             api: Api::start().await,
             tools: Tools::default(),
             flows: Flows::builtin(),
+            rehearsal: None,
             stop: CancellationToken::new(),
             scheduler: std::sync::Mutex::new(CancellationToken::new()),
         }
@@ -132,6 +137,15 @@ impl Engine {
         }
         engine.start_scheduler();
         engine
+    }
+
+    fn workbench(&self) -> Workbench {
+        let (store, clock) = (Arc::clone(&self.store), clock::Clock::system());
+        let bench = Workbench::of_settings(store, &self.settings, self.flows.ids(), clock);
+        match &self.rehearsal {
+            Some(rehearsal) => bench.with_rehearsal(Arc::clone(rehearsal)),
+            None => bench,
+        }
     }
 
     pub fn services(&self) -> Services {
@@ -152,6 +166,7 @@ impl Engine {
             decisions: DecisionLimits::new(&self.settings, &[]).into(),
             sandbox: Arc::new(sandbox(&self.settings)),
             connectors: Arc::default(),
+            workbench: Arc::new(self.workbench()),
             clock: clock::Clock::system(),
         }
     }

@@ -111,6 +111,8 @@ spec:
             {{- if .gateway }}
             - name: TURNWHEEL_GATEWAY__LISTEN
               value: 0.0.0.0:8080
+            - name: TURNWHEEL_GATEWAY__GRPC_LISTEN
+              value: 0.0.0.0:8081
             {{- end }}
           envFrom:
             - secretRef:
@@ -118,6 +120,7 @@ spec:
           ports:
             {{- if .gateway }}
             - {name: http, containerPort: 8080}
+            - {name: grpc, containerPort: 8081}
             {{- end }}
             - {name: metrics, containerPort: 9464}
           # It listens after NATS and MongoDB have responded once. Their later outage is no reason to restart it.

@@ -33,7 +33,7 @@ use types::model_names::ModelNames;
 use types::timer::{MAX_TIMER_BYTES, MAX_TIMERS};
 
 /// The built-in functions that a tool may name in `builtin`.
-pub(crate) const BUILTINS: &[&str] = &["now"];
+pub const BUILTINS: &[&str] = &["now"];
 
 /// The largest legal value of `max_iterations`.
 const MAX_ITERATIONS: u32 = 100;
@@ -61,6 +61,16 @@ impl KnownNames {
     /// The models that agents may name in addition to `default` and `offline`.
     pub fn models(&self) -> &[String] {
         &self.models
+    }
+
+    /// The flows, workflows included.
+    pub fn flows(&self) -> &[String] {
+        &self.flows
+    }
+
+    /// The functions that are registered in Rust.
+    pub fn functions(&self) -> &[String] {
+        &self.functions
     }
 
     /// The connectors; `None` if they are unknown.

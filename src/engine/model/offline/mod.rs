@@ -11,15 +11,19 @@
 //! a structure is requested. Without a matching rule the answer repeats the question. If knowledge was found, the
 //! answer is the decided reply followed by a quotation of the best passage (`quotation`).
 //!
+//! The six answers of an authoring dialogue are made by the fixed rules of `author`.
+//!
 //! Placeholders in `decide`: the named groups of the rule's own pattern, `{message}`, and after an action `{result…}`,
 //! `{error}` and `{ok}`. [`rule`] reads one rule.
 
+mod author;
 mod quotation;
 pub mod rule;
 
 use super::{DeltaSink, Facts, Model, ModelError, ModelReply, ModelRequest, ModelToolCall};
 use crate::prompt::is_chinese;
 use async_trait::async_trait;
+use decisions::authoring::Question;
 use decisions::schema::{CONVERSATION, PLAN_AND_CONVERSATION};
 use quotation::quotation;
 use rule::{Groups, Rule};
@@ -67,6 +71,11 @@ impl Model for Offline {
                     _ => answer.to_string(),
                 }
             }
+            Some(name) if let Some(question) = Question::of_schema(name) => match &request.facts.authoring {
+                Some(dialogue) => author::answer(question, dialogue).to_string(),
+                None if task => structure(&request, name).map_err(refused)?,
+                None => return Err(refused(format!("`{name}` needs a dialogue that authors; this request has none"))),
+            },
             Some(name) if task => structure(&request, name).map_err(refused)?,
             Some(other) => {
                 return Err(refused(format!(

@@ -108,7 +108,7 @@ impl Turn<'_> {
 
     fn coordinator_facts(&self, plan: bool, last_action: Option<Arc<ActionAnswer>>) -> Facts {
         let (agent, message) = (Some(Arc::clone(&self.agent.config)), self.message_text());
-        Facts { agent, message, last_action, plan, grounds: None }
+        Facts { agent, message, last_action, plan, grounds: None, authoring: None }
     }
 
     /// The variables that only the prompts of coordinators have.

@@ -33,7 +33,7 @@ use tracing::{Instrument, Span, info};
 use types::event::OutEvent;
 use types::ids;
 use types::job::{Job, JobBody};
-use types::session::Session;
+use types::session::{Kind, Session};
 use types::turn::TurnMark;
 
 /// The read of the lane's first message, which starts together with the acquisition.
@@ -278,8 +278,19 @@ impl<'a> LaneSession<'a> {
             intake::check_job_of_run(&job, &self.session)?;
             return Ok(PinnedSubject { subject: Subject::run(job, turn), through: LastMessage::from_message(message) });
         }
+        if self.session.kind == Kind::Authoring {
+            return Box::pin(self.pin_dialogue(message, job, turn)).await;
+        }
         let pinned = turn_pinning::pin_turn(self.shared, &self.session, message, &turn, job).await?;
         let PinnedTurn { agent, jobs, through } = pinned;
         Ok(PinnedSubject { subject: Subject::Turn { agent, jobs, turn: turn.into() }, through })
+    }
+
+    /// The work for a job of an authoring dialogue. Its messages are never merged: each answers what was asked before.
+    async fn pin_dialogue(&self, message: &Message, job: Job, turn: TurnId) -> Result<PinnedSubject, IntakeError> {
+        let pin = self.session.turn.as_ref().filter(|turn| turn.seq == message.seq);
+        let agent = intake::authoring_agent(self.shared, &job, pin.map(|pin| pin.hash.as_str())).await?;
+        let subject = Subject::Turn { agent, jobs: [job].into(), turn: turn.into() };
+        Ok(PinnedSubject { subject, through: LastMessage::from_message(message) })
     }
 }

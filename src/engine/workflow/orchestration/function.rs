@@ -5,10 +5,12 @@ use super::event::RunEventType;
 use super::failure::Failure;
 use super::stage_context::{EventPayload, StageContext};
 use super::task_agent;
+use crate::action::would_call::WouldCall;
 use crate::journal::{Done, Durability, Label, StepError};
 use crate::model::delta::Deltas;
 use crate::workflow::{Asker, Flow, FlowContext, FlowError, Listener};
 use async_trait::async_trait;
+use decisions::reference::resolve::as_text;
 use definitions::agent::AgentRecord;
 use serde_json::{Map, json};
 use std::convert::Infallible;
@@ -43,6 +45,14 @@ pub(super) async fn run(
 ) -> Result<Arc<str>, Failure> {
     if context.run().notes.is_some() {
         return record_output(context, id, input, String::new()).await;
+    }
+    if let Some(stand_in) = context.services().http.stand_in() {
+        stand_in.called(id, || WouldCall::Function { function: id.to_owned(), params: input.into() });
+        let Some(output) = stand_in.output(id) else { return Err(Failure::fatal(context, stand_in.refuse(id))) };
+        context.emit(RunEventType::RunStarted, EventPayload::default());
+        let output = record_output(context, id, input, as_text(&output)).await?;
+        context.emit(RunEventType::RunCompleted, EventPayload::output(&output));
+        return Ok(output);
     }
     let models = models.cloned().unwrap_or_else(|| "default".into());
     let model = context.services().models.chain(&models).map_err(|error| Failure::fatal(context, error))?;

@@ -2,8 +2,9 @@
 
 use crate::chaos::agents::Manner;
 use crate::chaos::conversations::ScriptMessage;
-use crate::chaos::evidence::{ActionCall, Letter, RunEvidence, SeenStatus, SentInvalidJob, SentMessage};
+use crate::chaos::evidence::{ActionCall, Letter, RunEvidence, SeenDialogue, SeenStatus, SentInvalidJob, SentMessage};
 use std::collections::{BTreeMap, HashMap};
+use types::authoring::Event;
 use types::event::Reply;
 use types::job::JobBody;
 use types::outcome::Outcome;
@@ -23,6 +24,9 @@ pub(super) struct Case<'a> {
     pub(super) statuses: Vec<&'a SeenStatus>,
     pub(super) letters: Vec<&'a Letter>,
     pub(super) calls: Vec<&'a ActionCall>,
+    pub(super) dialogue: Option<&'a SeenDialogue>,
+    /// Events of the authoring dialogue.
+    pub(super) authoring: Vec<&'a Event>,
     /// In the order of the lane.
     pub(super) turns: Vec<Turn<'a>>,
 }
@@ -63,6 +67,8 @@ impl<'a> Case<'a> {
         evidence.statuses.iter().for_each(|seen| case(&seen.event.session_id, &mut |case| case.statuses.push(seen)));
         evidence.letters.iter().for_each(|letter| case(&letter.session_id, &mut |case| case.letters.push(letter)));
         evidence.calls.iter().for_each(|call| case(call.turn().0, &mut |case| case.calls.push(call)));
+        evidence.dialogues.iter().for_each(|found| case(&found.session_id, &mut |case| case.dialogue = Some(found)));
+        evidence.authoring.iter().for_each(|event| case(&event.session_id, &mut |case| case.authoring.push(event)));
         cases.into_values().map(|mut case| {
             case.turns = case.turns_of_lane();
             case

@@ -2,10 +2,11 @@
 //!
 //! [`case`] groups the facts by session and derives its turns. Each other file checks one kind of promise: [`jobs`]
 //! (processed once, in order), [`replies`] (published once, as scripted, as in the history), [`actions`], [`statuses`],
-//! [`timers`], [`lanes`].
+//! [`timers`], [`lanes`], [`dialogues`].
 
 mod actions;
 mod case;
+mod dialogues;
 mod jobs;
 mod lanes;
 mod replies;
@@ -14,6 +15,7 @@ mod statuses;
 mod tests;
 mod timers;
 
+use super::agents::Manner;
 use super::evidence::RunEvidence;
 use case::Case;
 use serde::Serialize;
@@ -41,6 +43,8 @@ pub enum Promise {
     Timers,
     /// At the end no lane has waiting work or a lease.
     Lanes,
+    /// An authoring dialogue has one state, in the stage that its session names.
+    Dialogues,
     /// Every invalid job has one dead letter, and no valid job has one.
     DeadLetters,
     /// No process ends unless the run stops it.
@@ -96,6 +100,10 @@ pub struct Counts {
     pub timers_fired: u64,
     /// Timers that were cancelled before they fired.
     pub timers_cancelled: u64,
+    /// Authoring dialogues.
+    pub dialogues: u64,
+    /// Workflows that dialogues have published.
+    pub workflows: u64,
 }
 
 /// Checks all promises. Sorts the violations by promise and session.
@@ -105,8 +113,12 @@ pub(super) fn check(evidence: &RunEvidence) -> Findings {
         let mut found = Found { findings: &mut findings, session_id: case.session_id };
         found.findings.counts.sessions += u64::from(case.session.is_some());
         jobs::check(&case, &mut found);
-        replies::check(&case, &mut found);
-        actions::check(&case, &mut found);
+        if case.manner() == Manner::Authoring {
+            dialogues::check(&case, &mut found);
+        } else {
+            replies::check(&case, &mut found);
+            actions::check(&case, &mut found);
+        }
         statuses::check(&case, &mut found);
         timers::check(&case, &mut found);
         lanes::check(&case, &mut found);

@@ -5,7 +5,7 @@ mod world;
 use super::{Counts, Promise, check};
 use crate::chaos::agents::Manner;
 use crate::chaos::conversations::{self, Verb};
-use crate::chaos::evidence::{ActionCall, RunEvidence, SentMessage};
+use crate::chaos::evidence::{ActionCall, RunEvidence, SeenDialogue, SentMessage};
 use std::sync::Arc;
 use types::cause::Cause;
 use types::event::{Reply, ReplyKind};
@@ -276,4 +276,22 @@ fn a_message_given_up_has_a_dead_letter_and_an_apology() {
         evidence.replies.remove(1);
     };
     assert!(broken(plain(), without_a_word).contains(&Promise::Replies));
+}
+
+#[test]
+fn a_dialogue_with_two_states_or_another_stage_than_its_session_is_found() {
+    let dialogue = |session_stage: &str, stages: &[&str]| SeenDialogue {
+        session_id: "c1".into(),
+        session_stage: session_stage.into(),
+        stages: stages.iter().map(|stage| (*stage).to_owned()).collect(),
+    };
+    let broken_by = |seen: SeenDialogue| {
+        let mut evidence = World::new("c1", Manner::Authoring).turn(&[Verb::Wish]).evidence();
+        evidence.dialogues = vec![dialogue("completed", &["completed"])];
+        broken(evidence, |evidence| evidence.dialogues = vec![seen])
+    };
+    assert_eq!(broken_by(dialogue("completed", &["completed"])), []);
+    assert_eq!(broken_by(dialogue("completed", &["debug"])), [Promise::Dialogues]);
+    assert_eq!(broken_by(dialogue("completed", &["completed", "completed"])), [Promise::Dialogues]);
+    assert_eq!(broken_by(dialogue("completed", &[])), [Promise::Dialogues]);
 }

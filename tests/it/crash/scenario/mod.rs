@@ -2,11 +2,13 @@
 //! repeated turn gets the same responses.
 
 mod coordinators;
+mod dialogues;
 mod flows;
 mod graphs;
 mod turns;
 
 pub use coordinators::*;
+pub use dialogues::*;
 pub use flows::*;
 pub use graphs::*;
 pub use turns::*;
@@ -26,6 +28,8 @@ pub struct Scenario {
     pub name: &'static str,
     pub agent: Value,
     pub workflows: Vec<Value>,
+    /// Whether s1 is an authoring dialogue.
+    pub dialogue: bool,
     pub model: fn(&Asked) -> Answer,
     /// Messages that are processed before any fault.
     pub before: Vec<Message>,
@@ -51,6 +55,7 @@ impl Scenario {
             name,
             agent: agent(json!({})),
             workflows: Vec::new(),
+            dialogue: false,
             model,
             before: Vec::new(),
             waves: Vec::new(),

@@ -55,7 +55,9 @@ impl World {
             match line.verb {
                 Verb::Note => drop(self.session.profile.insert("note".into(), json!(line.tag))),
                 Verb::Bye => self.session.closed_at = Some(started_at),
-                Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands => self.session.closed_at = None,
+                Verb::Say | Verb::Order | Verb::OrderEta | Verb::Errands | Verb::Wish | Verb::Detail => {
+                    self.session.closed_at = None
+                }
             }
         }
         if first == 0 {

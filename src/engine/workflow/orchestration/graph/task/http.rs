@@ -2,12 +2,14 @@
 
 use super::{RUN_KEY, stepped};
 use crate::action::http_request::{HttpRequest, RequestFailure};
+use crate::action::would_call::WouldCall;
 use crate::journal::{Done, Durability, Label};
 use crate::workflow::orchestration::graph::failure::{NodeError, NodeFailure};
 use crate::workflow::orchestration::graph::node::NodeRun;
 use crate::workflow::orchestration::graph::resolved::ResolvedNode;
 use crate::workflow::orchestration::stage_context::StageContext;
 use crate::workflow::orchestration::usage::HttpLimit;
+use base::config::mask::MASK;
 use decisions::hosts::{self, SECRET_FIELDS};
 use decisions::reference::resolve::{Resolved, Unresolved};
 use serde_json::{Map, Value, json};
@@ -40,6 +42,14 @@ pub(super) async fn perform(
         Ok::<_, NodeFailure>(Done::ok(json!({"status": response.status, "data": response.data})))
     });
     stepped(step.await)
+}
+
+/// What the node would send. In place of secrets it has asterisks.
+pub(super) fn would_call(here: &StageContext, resolved: &ResolvedNode) -> WouldCall {
+    match request(resolved, &|_| Some(MASK.to_owned())) {
+        Ok(request) => here.services().http.would_request(request),
+        Err(failure) => WouldCall::Refused { problem: failure.message },
+    }
 }
 
 /// The values of the secrets in the request, by name.

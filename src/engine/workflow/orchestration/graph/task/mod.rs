@@ -19,6 +19,8 @@ use super::failure::{NodeError, NodeFailure};
 use super::node::NodeRun;
 use super::resolved::ResolvedNode;
 use super::values::NodeValues;
+use crate::action::stand_in::NO_ANSWER;
+use crate::action::would_call::WouldCall;
 use crate::journal::StepError;
 use crate::workflow::orchestration::stage_context::StageContext;
 use decisions::limits::MAX_SECONDS;
@@ -41,6 +43,9 @@ pub(super) fn perform<'r>(
     here: &'r StageContext,
     resolved: &'r ResolvedNode,
 ) -> BoxFuture<'r, Result<Value, NodeError>> {
+    if let Some(rehearsed) = rehearsed(run, here, resolved) {
+        return async move { rehearsed }.boxed();
+    }
     match run.node.kind() {
         NodeType::Llm => llm::perform(run, here, resolved).boxed(),
         NodeType::Http => http::perform(run, here, resolved).boxed(),
@@ -54,6 +59,33 @@ pub(super) fn perform<'r>(
         NodeType::Start => async move { Ok(run.sight.run.inputs.clone()) }.boxed(),
         NodeType::End => async move { Ok(resolved.plain("output").cloned().unwrap_or_else(|| run.reaching())) }.boxed(),
     }
+}
+
+/// The end of a node in a rehearsal that the node must not reach itself. `None` for a node that computes its output, and
+/// outside of a rehearsal.
+fn rehearsed(run: &NodeRun<'_>, here: &StageContext, resolved: &ResolvedNode) -> Option<Result<Value, NodeError>> {
+    let stand_in = here.services().http.stand_in()?;
+    let (id, kind) = (run.node.spec.node_id.as_str(), run.node.kind());
+    match kind {
+        NodeType::Http => stand_in.called(id, || http::would_call(here, resolved)),
+        NodeType::Python | NodeType::Database => {
+            stand_in.called(id, || WouldCall::node(kind.as_str(), resolved.recorded()));
+        }
+        _ => {}
+    }
+    if let Some(output) = stand_in.output(id) {
+        return Some(Ok(output));
+    }
+    let reaches_out = match kind {
+        // Nobody follows the run of a rehearsal.
+        NodeType::Ask => here.run().asking.lane_job().is_some(),
+        NodeType::Http | NodeType::Python | NodeType::Database => true,
+        NodeType::Wait => return Some(Ok(Value::Null)),
+        NodeType::Llm | NodeType::Loop | NodeType::Runnable | NodeType::Condition | NodeType::Start | NodeType::End => {
+            false
+        }
+    };
+    reaches_out.then(|| Err(NodeFailure::permanent(NO_ANSWER, stand_in.refuse(id).to_string()).into()))
 }
 
 /// The longest time of an attempt, for the types that have one. A script's time is limited by the sandbox.

@@ -145,7 +145,7 @@ impl WorkersOverview {
             .good
             .iter()
             .map(|workflow| workflow.id().to_owned())
-            .chain(engine::execution::stored::builtin_workflows());
+            .chain(crate::execution::stored::builtin_workflows());
         Ok(self.checked_with(workflows, here))
     }
 

@@ -1,0 +1,119 @@
+//! Authoring dialogues: beginning one, its messages, and what it shows.
+//!
+//! - [`artifact`]: what it makes, and its publication.
+//! - [`create`]: begins a dialogue.
+//! - [`chat`]: checks a message of its user and puts it on the lane. A worker answers with events.
+//! - [`trial`]: tests of the draft by a person, and replays against it.
+//! - [`view`]: the state as clients read it.
+//!
+//! Each command works for an [`Author`]: a user sees the own dialogues only, and those of others do not exist for them.
+
+pub mod artifact;
+pub mod chat;
+pub mod create;
+pub mod trial;
+pub mod view;
+
+use crate::error::{CommandError, ErrorKind};
+use storage::store::Store;
+use storage::store::authoring::{AuthoringQuery, AuthoringSummary};
+use types::authoring::{Stage, StoredState, WorkflowContext};
+use types::ids;
+use types::session::{Kind, Session};
+
+/// For whom a command works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// A user, who has the own dialogues only.
+    User(String),
+    /// Somebody who may see all dialogues. The name is the user of those that they begin themselves.
+    Operator(String),
+}
+
+impl Author {
+    /// The user of a new dialogue.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::User(name) | Self::Operator(name) => name,
+        }
+    }
+
+    /// True if this is one of their dialogues.
+    pub fn sees(&self, user_id: &str) -> bool {
+        match self {
+            Self::User(name) => name == user_id,
+            Self::Operator(_) => true,
+        }
+    }
+}
+
+/// A dialogue: its session and its state.
+#[derive(Clone, Debug)]
+pub struct Dialogue {
+    /// The session.
+    pub session: Session,
+    /// The state, with defaults in place of what cannot be read.
+    pub state: StoredState,
+}
+
+impl Dialogue {
+    /// True while a turn is going on.
+    pub fn is_busy(&self) -> bool {
+        self.session.turn.is_some()
+    }
+}
+
+/// Loads a dialogue. Fails with `unknown_session` if there is none, or if it is another user's, and with `not_authoring` if
+/// the session is no dialogue.
+pub async fn load(store: &dyn Store, author: &Author, session_id: &str) -> Result<Dialogue, CommandError> {
+    ids::check("session_id", session_id)?;
+    let session = store.session(session_id).await?.filter(|session| author.sees(&session.user_id));
+    let session = session.ok_or_else(|| unknown_dialogue(session_id))?;
+    if session.kind != Kind::Authoring {
+        let message = format!("session `{session_id}` is not an authoring dialogue");
+        let hint = format!("/api/v1/sessions/{session_id} shows other sessions");
+        return Err(CommandError::new(ErrorKind::Conflict, "not_authoring", message, hint));
+    }
+    let state = match store.authoring(session_id).await? {
+        Some(loaded) => loaded.state,
+        // A worker rebuilds a lost state from the session's history.
+        None => StoredState::new(
+            String::new(),
+            session_id,
+            &session.user_id,
+            WorkflowContext::default(),
+            session.created_at,
+        ),
+    };
+    Ok(Dialogue { session, state })
+}
+
+/// Lists dialogues, the last changed first: a user's own ones, for an operator those of `user_id` or all.
+pub async fn list(
+    store: &dyn Store,
+    author: &Author,
+    user_id: Option<String>,
+    stage: Option<Stage>,
+    limit: usize,
+) -> Result<Vec<AuthoringSummary>, CommandError> {
+    if user_id.as_deref().is_some_and(|user_id| !author.sees(user_id)) {
+        return Ok(Vec::new());
+    }
+    let user_id = match author {
+        Author::User(name) => Some(name.clone()),
+        Author::Operator(_) => user_id,
+    };
+    Ok(store.authorings(AuthoringQuery { user_id, stage, before: None, limit }).await?)
+}
+
+/// The error for a dialogue that does not exist.
+pub fn unknown_dialogue(session_id: &str) -> CommandError {
+    let message = format!("there is no authoring session `{session_id}`");
+    CommandError::new(ErrorKind::NotFound, "unknown_session", message, "POST /api/v1/session begins one")
+}
+
+/// The error for a dialogue in which a turn is going on.
+pub fn busy(session_id: &str) -> CommandError {
+    let message = format!("a turn of session `{session_id}` is going on");
+    CommandError::new(ErrorKind::Conflict, "busy", message, "try again when it has ended, or cancel it")
+}

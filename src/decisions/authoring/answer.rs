@@ -1,0 +1,295 @@
+//! What the model answers in each stage, and what is wrong with an answer that cannot be used.
+
+use super::MAX_QUESTIONS;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::HashSet;
+use thiserror::Error;
+use types::authoring::state::MAX_GAPS;
+use types::authoring::{AlternativeOption, Artifact, ClarificationQuestion};
+
+/// A question to the model; each has a schema of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// What does the user want, and what is still open?
+    Clarification,
+    /// Does the user agree with the requirements?
+    Negotiation,
+    /// What is needed, and what of it is installed?
+    GapAnalysis,
+    /// Which ways lead around what is missing?
+    AlternativeGeneration,
+    /// What is the document?
+    WorkflowGeneration,
+    /// Why did the document fail, and what is to change?
+    Debug,
+}
+
+impl Question {
+    /// All questions, in the order of the stages.
+    pub const ALL: [Self; 6] = [
+        Self::Clarification,
+        Self::Negotiation,
+        Self::GapAnalysis,
+        Self::AlternativeGeneration,
+        Self::WorkflowGeneration,
+        Self::Debug,
+    ];
+
+    /// The name of the schema of the answer.
+    pub const fn schema_name(self) -> &'static str {
+        match self {
+            Self::Clarification => "authoring_clarification",
+            Self::Negotiation => "authoring_negotiation",
+            Self::GapAnalysis => "authoring_gap_analysis",
+            Self::AlternativeGeneration => "authoring_alternative_generation",
+            Self::WorkflowGeneration => "authoring_workflow_generation",
+            Self::Debug => "authoring_debug",
+        }
+    }
+
+    /// The question whose answer has a schema of this name.
+    pub fn of_schema(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|question| question.schema_name() == name)
+    }
+}
+
+/// An answer that cannot be used. The model is told why and asked again.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the answer cannot be used: {}", .0.join("; "))]
+pub struct Unusable(pub Vec<String>);
+
+impl Unusable {
+    pub(super) fn because(problem: impl Into<String>) -> Self {
+        Self(vec![problem.into()])
+    }
+
+    fn unless_none(problems: Vec<String>) -> Result<(), Self> {
+        if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
+    }
+}
+
+/// Reads an answer. Unknown fields are ignored, and only what the stage cannot do without must be there.
+pub fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Unusable> {
+    serde_json::from_value(answer).map_err(|error| Unusable::because(error.to_string()))
+}
+
+/// A fact about the user's wishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Its name.
+    pub key: String,
+    /// Its value; empty to forget the fact.
+    pub value: String,
+}
+
+/// The answer to [`Question::Clarification`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clarification {
+    /// The words for the user.
+    pub reply: String,
+    /// What the user wants, in one sentence.
+    #[serde(default)]
+    pub intent_summary: String,
+    /// New facts.
+    #[serde(default)]
+    pub collected_info: Vec<Fact>,
+    /// The questions that are open now.
+    #[serde(default)]
+    pub questions: Vec<ClarificationQuestion>,
+    /// True if the model needs no more.
+    #[serde(default)]
+    pub ready: bool,
+}
+
+impl Clarification {
+    pub(super) fn check(&self) -> Result<(), Unusable> {
+        let mut problems = questions(&self.questions);
+        if self.reply.trim().is_empty() && self.questions.is_empty() {
+            problems.push("`reply` is empty, and there is no question".to_owned());
+        }
+        Unusable::unless_none(problems)
+    }
+}
+
+/// The answer to [`Question::Negotiation`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Negotiation {
+    /// The words for the user.
+    pub reply: String,
+    /// New facts.
+    #[serde(default)]
+    pub collected_info: Vec<Fact>,
+    /// The requirements as they are now, one sentence each.
+    #[serde(default)]
+    pub requirements: Vec<String>,
+    /// New questions.
+    #[serde(default)]
+    pub questions: Vec<ClarificationQuestion>,
+    /// True if the user has agreed.
+    #[serde(default)]
+    pub agreed: bool,
+    /// True if the user wants something else than was understood.
+    #[serde(default)]
+    pub reopen: bool,
+}
+
+impl Negotiation {
+    pub(super) fn check(&self) -> Result<(), Unusable> {
+        let mut problems = questions(&self.questions);
+        if self.reply.trim().is_empty() && self.requirements.is_empty() && self.questions.is_empty() && !self.agreed {
+            problems.push("`reply` is empty, and so are `requirements` and `questions`".to_owned());
+        }
+        Unusable::unless_none(problems)
+    }
+}
+
+/// Something that the artefact needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capability {
+    /// What is needed.
+    pub need: String,
+    /// True if the artefact is useless without it.
+    #[serde(default)]
+    pub required: bool,
+    /// What provides it: an id of the catalogue.
+    #[serde(default)]
+    pub provided_by: Option<String>,
+}
+
+/// The answer to [`Question::GapAnalysis`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapAnalysis {
+    /// What is needed.
+    pub capabilities: Vec<Capability>,
+    /// True if the user's last words change what is wanted.
+    #[serde(default)]
+    pub reopen: bool,
+}
+
+impl GapAnalysis {
+    pub(super) fn check(&self) -> Result<(), Unusable> {
+        let nameless = self.capabilities.iter().any(|capability| capability.need.trim().is_empty());
+        if nameless { Err(Unusable::because("a capability has an empty `need`")) } else { Ok(()) }
+    }
+
+    /// The gaps: what nothing in the catalogue provides. A capability that names anything else is a gap, too. Returns the
+    /// required ones and the others.
+    pub(super) fn gaps(&self, catalogue: &HashSet<String>) -> (Vec<String>, Vec<String>) {
+        let known = |capability: &&Capability| {
+            !capability.provided_by.as_ref().is_some_and(|provider| catalogue.contains(provider))
+        };
+        let mut seen = HashSet::new();
+        let missing: Vec<_> = self
+            .capabilities
+            .iter()
+            .filter(known)
+            .filter(|capability| seen.insert(capability.need.as_str()))
+            .take(MAX_GAPS)
+            .collect();
+        let of = |required: bool| {
+            let gaps = missing.iter().filter(move |capability| capability.required == required);
+            gaps.map(|capability| capability.need.clone()).collect::<Vec<_>>()
+        };
+        (of(true), of(false))
+    }
+}
+
+/// The answer to [`Question::AlternativeGeneration`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternatives {
+    /// The words for the user.
+    pub reply: String,
+    /// The alternatives that are offered now; empty to leave the offered ones as they are.
+    #[serde(default)]
+    pub alternatives: Vec<AlternativeOption>,
+}
+
+impl Alternatives {
+    pub(super) fn check(&self, gaps: &[String], offered: bool) -> Result<(), Unusable> {
+        let (mut problems, mut ids) = (Vec::new(), HashSet::new());
+        if self.alternatives.is_empty() && !offered {
+            problems.push("`alternatives` is empty".to_owned());
+        }
+        if self.alternatives.len() > MAX_GAPS {
+            problems.push(format!("there are {} alternatives; offer at most {MAX_GAPS}", self.alternatives.len()));
+        }
+        for (place, one) in self.alternatives.iter().enumerate() {
+            if one.id.trim().is_empty() || one.title.trim().is_empty() {
+                problems.push(format!("alternatives[{place}] needs an `id` and a `title`"));
+            } else if !ids.insert(one.id.trim()) {
+                problems.push(format!("alternatives[{place}].id `{}` is not unique", one.id));
+            }
+            let named = gaps.contains(&one.resolves) || (one.resolves.is_empty() && gaps.len() < 2);
+            if !named {
+                let gaps = gaps.join("`, `");
+                problems.push(format!("alternatives[{place}].resolves must be one of `{gaps}`, word for word"));
+            }
+        }
+        Unusable::unless_none(problems)
+    }
+}
+
+/// The answer to [`Question::WorkflowGeneration`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generation {
+    /// The words for the user.
+    #[serde(default)]
+    pub reply: String,
+    /// The workflow, if one is made.
+    #[serde(default)]
+    pub workflow: Option<Value>,
+    /// The agent, if one is made.
+    #[serde(default)]
+    pub agent: Option<Value>,
+    /// Tests of the document.
+    #[serde(default)]
+    pub tests: Vec<Value>,
+    /// True if the user's last words change what is wanted.
+    #[serde(default)]
+    pub reopen: bool,
+}
+
+impl Generation {
+    /// The document of this kind.
+    pub fn document(&self, artifact: Artifact) -> Option<&Value> {
+        match artifact {
+            Artifact::Workflow => self.workflow.as_ref(),
+            Artifact::Agent => self.agent.as_ref(),
+        }
+        .filter(|document| document.is_object())
+    }
+}
+
+/// The answer to [`Question::Debug`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// Why the document failed.
+    #[serde(default)]
+    pub diagnosis: String,
+    /// What is to change in it.
+    #[serde(default)]
+    pub changes: Vec<String>,
+    /// True if no change would help.
+    #[serde(default)]
+    pub give_up: bool,
+    /// True if the user's last words change what is wanted.
+    #[serde(default)]
+    pub reopen: bool,
+}
+
+fn questions(questions: &[ClarificationQuestion]) -> Vec<String> {
+    let (mut problems, mut ids) = (Vec::new(), HashSet::new());
+    if questions.len() > MAX_QUESTIONS {
+        problems.push(format!("there are {} questions; ask at most {MAX_QUESTIONS} at a time", questions.len()));
+    }
+    for (place, question) in questions.iter().enumerate() {
+        if question.id.trim().is_empty() || question.question.trim().is_empty() {
+            problems.push(format!("questions[{place}] needs an `id` and a `question`"));
+        } else if !ids.insert(question.id.as_str()) {
+            problems.push(format!("questions[{place}].id `{}` is not unique", question.id));
+        }
+    }
+    problems
+}

@@ -1,0 +1,34 @@
+//! The stages of an authoring dialogue, as a machine over its stored state. Pure code: whoever drives it asks the model,
+//! checks documents and publishes, and tells the machine what came of it.
+//!
+//! A driver calls [`begin`] with a message and then, until [`next`] says [`Next::Wait`], does what it says and passes the
+//! result to [`advance`], or a failure to [`fault`]. After each call it saves the state and then publishes the events that
+//! the call has left in `turn.events`.
+//!
+//! - [`answer`]: what the model answers in each stage. [`schema`]: the JSON Schemas of these answers.
+//! - `machine` and `entry`: the transitions. `choice`: which alternative a message chooses. `recorder`: the events.
+//! - [`words`]: the engine's own texts, in Chinese and English.
+
+pub mod answer;
+mod choice;
+mod entry;
+mod machine;
+mod recorder;
+pub mod schema;
+pub mod words;
+
+pub use answer::{Question, Unusable};
+pub use entry::{begin, fault, go_on};
+pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
+pub use recorder::pending_actions;
+pub use recorder::workflow_id;
+
+#[cfg(test)]
+mod tests;
+
+/// How often a document may fail its checks before the dialogue goes back to the requirements.
+pub const MAX_LOOPS: u32 = 3;
+/// How often the same required gap may be found before the dialogue says that it cannot be closed.
+pub const MAX_GAP_ROUNDS: u32 = 3;
+/// The largest number of questions in one message.
+pub const MAX_QUESTIONS: usize = 5;

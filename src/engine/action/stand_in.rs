@@ -1,0 +1,250 @@
+//! Stands in for everything outside while a draft is rehearsed or replayed: skills, tools, handoffs, flows in Rust, and the
+//! nodes of workflows get given outputs. Without one they fail, and nothing is called.
+
+use super::ActionResult;
+use super::would_call::WouldCall;
+use decisions::reference::resolve::as_text;
+use serde_json::{Map, Value};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// The id under which a test answers the endpoint of a handoff.
+pub const HANDOFF_ID: &str = "handoff";
+/// The error code of a node that has no answer.
+pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
+
+/// Why a call of a rehearsal has no result. The call was not made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    /// The test has no answer under this id.
+    #[error("rehearsal: no answer is given for `{0}`; add it to the `answers` of the test")]
+    NotGiven(String),
+    /// The recorded turn made no such call.
+    #[error("replay: the recorded turn has no call of `{0}`, so its result is unknown")]
+    NotRecorded(String),
+    /// A call under no id.
+    #[error("rehearsal: `{0}` was not called, because a rehearsal reaches nothing outside")]
+    Outside(String),
+}
+
+/// A call of a recorded turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedCall {
+    /// The skill, tool or flow.
+    pub target: String,
+    /// Its params.
+    pub params: Map<String, Value>,
+    /// Its result.
+    pub result: ActionResult,
+}
+
+/// A call that was not made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotMade {
+    /// The skill, tool, flow or node; [`HANDOFF_ID`] for a handoff.
+    pub id: String,
+    /// Whether there was an answer in place of its result.
+    pub answered: bool,
+    /// What it would have reached.
+    pub would_call: WouldCall,
+}
+
+enum Answers {
+    /// Outputs by the id of an action or a node.
+    Given(Mutex<Map<String, Value>>),
+    /// The calls that are left of a recorded turn.
+    Recorded(Mutex<Vec<RecordedCall>>),
+}
+
+/// The answers to all calls of one rehearsed session, run or turn.
+pub struct StandIn {
+    answers: Answers,
+    missing: Mutex<Vec<NoAnswer>>,
+    /// The calls so far; `None` if nobody asks for them.
+    calls: Option<Mutex<Vec<NotMade>>>,
+}
+
+impl StandIn {
+    /// Answers by the id of an action or a node, as often as it is called.
+    pub fn given(answers: Map<String, Value>) -> Self {
+        Self { answers: Answers::Given(Mutex::new(answers)), missing: Mutex::default(), calls: None }
+    }
+
+    /// Has no answers until it is given some, and keeps what would have been called.
+    pub fn watched() -> Self {
+        Self { calls: Some(Mutex::default()), ..Self::given(Map::new()) }
+    }
+
+    /// Replaces the answers, and forgets which calls had none.
+    pub fn give(&self, answers: Map<String, Value>) {
+        if let Answers::Given(given) = &self.answers {
+            *locked(given) = answers;
+        }
+        locked(&self.missing).clear();
+    }
+
+    /// The calls since this was last asked, in order.
+    pub fn take_calls(&self) -> Vec<NotMade> {
+        self.calls.as_ref().map(|calls| std::mem::take(&mut *locked(calls))).unwrap_or_default()
+    }
+
+    /// Notes a call that is not made.
+    pub(crate) fn called(&self, id: &str, would_call: impl FnOnce() -> WouldCall) {
+        if let Some(calls) = &self.calls {
+            let call = NotMade { id: id.to_owned(), answered: self.has(id), would_call: would_call() };
+            locked(calls).push(call);
+        }
+    }
+
+    /// Answers each recorded call once.
+    pub fn recorded(calls: Vec<RecordedCall>) -> Self {
+        Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default(), calls: None }
+    }
+
+    /// The calls that had no answer so far, in order.
+    pub fn missing(&self) -> Vec<NoAnswer> {
+        locked(&self.missing).clone()
+    }
+
+    /// The result of a skill, a tool or a handoff.
+    pub(crate) fn call(&self, id: &str, params: &Map<String, Value>) -> ActionResult {
+        match &self.answers {
+            Answers::Given(answers) => match locked(answers).get(id) {
+                // Null means no content, as in the response of an API.
+                Some(Value::Null) => ActionResult { result: None, ..ActionResult::ok(Value::Null) },
+                Some(output) => ActionResult::ok(output.clone()),
+                None => ActionResult::failed(self.refuse(id).to_string()),
+            },
+            Answers::Recorded(calls) => match take(&mut locked(calls), id, params) {
+                Some(result) => result,
+                None => ActionResult::failed(self.refuse(id).to_string()),
+            },
+        }
+    }
+
+    /// The text of a flow, or the reason that it has none. `None` for a workflow without an answer, which may run,
+    /// because its nodes ask the stand-in themselves.
+    pub(crate) fn flow(
+        &self,
+        id: &str,
+        params: &Map<String, Value>,
+        is_function: bool,
+    ) -> Option<Result<String, String>> {
+        match &self.answers {
+            Answers::Given(answers) => match locked(answers).get(id) {
+                Some(output) => Some(Ok(as_text(output))),
+                None => is_function.then(|| Err(self.refuse(id).to_string())),
+            },
+            Answers::Recorded(_) => {
+                let ActionResult { ok, result, error, .. } = self.call(id, params);
+                let text = as_text(&result.unwrap_or_default());
+                Some(if ok { Ok(text) } else { Err(error.unwrap_or_default()) })
+            }
+        }
+    }
+
+    /// Whether there is an answer for an action.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        match &self.answers {
+            Answers::Given(answers) => locked(answers).contains_key(id),
+            Answers::Recorded(calls) => locked(calls).iter().any(|call| call.target == id),
+        }
+    }
+
+    /// The given output of a node or an action.
+    pub(crate) fn output(&self, id: &str) -> Option<Value> {
+        match &self.answers {
+            Answers::Given(answers) => locked(answers).get(id).cloned(),
+            Answers::Recorded(_) => None,
+        }
+    }
+
+    /// Notes a call that has no answer, and returns the reason.
+    pub(crate) fn refuse(&self, id: &str) -> NoAnswer {
+        let reason = match &self.answers {
+            Answers::Given(_) => NoAnswer::NotGiven(id.to_owned()),
+            Answers::Recorded(_) => NoAnswer::NotRecorded(id.to_owned()),
+        };
+        self.note(reason)
+    }
+
+    /// Notes a call of an address under no id, and returns the reason.
+    pub(crate) fn refuse_address(&self, address: &str) -> NoAnswer {
+        self.note(NoAnswer::Outside(address.to_owned()))
+    }
+
+    fn note(&self, reason: NoAnswer) -> NoAnswer {
+        locked(&self.missing).push(reason.clone());
+        reason
+    }
+}
+
+/// Takes the recorded call of this target, preferably the one with the same params.
+fn take(calls: &mut Vec<RecordedCall>, id: &str, params: &Map<String, Value>) -> Option<ActionResult> {
+    let same = calls.iter().position(|call| call.target == id && call.params == *params);
+    let at = same.or_else(|| calls.iter().position(|call| call.target == id))?;
+    Some(calls.remove(at).result)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn fields(value: Value) -> Map<String, Value> {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_given_answer_is_the_result_and_a_missing_one_is_a_failure_with_its_reason() {
+        let stand_in = StandIn::given(fields(json!({"eta": {"days": 2}, "log": null, "flow": "好"})));
+        assert_eq!(stand_in.call("eta", &Map::new()), ActionResult::ok(json!({"days": 2})));
+        assert_eq!(stand_in.call("log", &Map::new()).result, None);
+        assert_eq!(stand_in.flow("flow", &Map::new(), true), Some(Ok("好".into())));
+        assert_eq!(stand_in.flow("workflow", &Map::new(), false), None);
+        assert!(stand_in.missing().is_empty());
+        let error = stand_in.call("book", &Map::new()).error.unwrap();
+        assert!(error.starts_with("rehearsal: no answer is given for `book`"), "{error}");
+        assert_eq!(stand_in.missing(), [NoAnswer::NotGiven("book".into())]);
+    }
+
+    #[test]
+    fn a_watched_one_keeps_what_would_have_been_called() {
+        let stand_in = StandIn::watched();
+        let call = |id: &str| {
+            stand_in.called(id, || WouldCall::request("POST", "https://a.example.com/x?y=1", Some(b"{\"n\":1}")));
+            stand_in.call(id, &Map::new()).ok
+        };
+        stand_in.give(fields(json!({"eta": 2})));
+        assert_eq!((call("eta"), call("book"), stand_in.missing().len()), (true, false, 1));
+        let made = stand_in.take_calls();
+        assert_eq!(
+            made.iter().map(|made| (&*made.id, made.answered)).collect::<Vec<_>>(),
+            [("eta", true), ("book", false)]
+        );
+        let shown = json!({"method": "POST", "url": "https://a.example.com/x?y=1", "body": {"n": 1}});
+        assert_eq!(json!(made[0].would_call), shown);
+        stand_in.give(Map::new());
+        assert_eq!(
+            (call("eta"), stand_in.missing(), stand_in.take_calls().len()),
+            (false, vec![NoAnswer::NotGiven("eta".into())], 1)
+        );
+    }
+
+    #[test]
+    fn a_recorded_call_answers_once_and_equal_params_go_first() {
+        let call = |order: &str, days: u32| RecordedCall {
+            target: "eta".into(),
+            params: fields(json!({"order_id": order})),
+            result: ActionResult::ok(json!(days)),
+        };
+        let stand_in = StandIn::recorded(vec![call("A1", 1), call("A2", 2)]);
+        let ask = |order: &str| stand_in.call("eta", &fields(json!({"order_id": order}))).result;
+        assert_eq!((ask("A2"), ask("A3"), ask("A3")), (Some(json!(2)), Some(json!(1)), None));
+        assert_eq!(stand_in.missing(), [NoAnswer::NotRecorded("eta".into())]);
+    }
+}

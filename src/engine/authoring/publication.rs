@@ -1,0 +1,195 @@
+//! Puts a draft into use: by its hash, and only if it is still the last one, the source has not moved and the tests passed.
+
+use super::artifact::{IdProblem, check_id, current, draft, is_new};
+use super::{Workbench, checks};
+use crate::admission;
+use decisions::authoring::{Publication, workflow_id};
+use serde_json::Value;
+use storage::store::{Definition, DraftVersion, PublishDefinition, PublishEnd, StoreError};
+use thiserror::Error;
+use types::authoring::{Artifact, Published, StoredState};
+
+/// Who publishes what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order<'a> {
+    /// The hash of the draft that the caller means.
+    pub hash: &'a str,
+    /// Who publishes it.
+    pub by: &'a str,
+    /// The user who owns it from now on. Operators and anonymous callers own nothing.
+    pub owner: Option<&'a str>,
+    /// Publishes it in spite of failed tests. The publication says so.
+    pub force: bool,
+}
+
+/// A draft that is in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// For the state of the dialogue.
+    pub published: Published,
+    /// False if the same document was in use already.
+    pub changed: bool,
+    /// Findings that are probably mistakes.
+    pub warnings: Vec<Value>,
+}
+
+/// Why a draft is not published.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum Refusal {
+    /// There is no draft.
+    #[error("the dialogue has no draft yet")]
+    NoDraft,
+    /// The caller means another draft than the last one.
+    #[error("the last draft has the hash {0}; look at it and publish that one")]
+    StaleHash(String),
+    /// Somebody else has changed what the draft replaces.
+    #[error(
+        "`{id}` has changed since the draft was made: it was {}, and is {}; continue the dialogue, which then begins with \
+         the new version",
+        word(base),
+        word(now)
+    )]
+    SourceChanged {
+        /// The agent or workflow.
+        id: String,
+        /// The hash that the draft was made from.
+        base: Option<String>,
+        /// The hash of the current version.
+        now: Option<String>,
+    },
+    /// The draft has not passed its checks.
+    #[error("the draft has not passed its tests: {}; correct it in the dialogue, or publish it with `force`", .0.join("; "))]
+    TestsFailed(Vec<String>),
+    /// Something else has the id.
+    #[error(transparent)]
+    Id(IdProblem),
+    /// The document cannot work, whatever its tests say.
+    #[error("the document cannot work: {}", .problems.join("; "))]
+    Invalid {
+        /// Its kind.
+        artifact: Artifact,
+        /// The errors.
+        problems: Vec<String>,
+    },
+    /// There are too many versions.
+    #[error("`{0}` has {1} stored versions, which is the limit (`quotas.versions`)")]
+    Quota(String, u64),
+}
+
+fn word(hash: &Option<String>) -> &str {
+    hash.as_deref().unwrap_or("absent")
+}
+
+impl Refusal {
+    /// The code in HTTP errors.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NoDraft => "no_draft",
+            Self::StaleHash(_) => "stale_hash",
+            Self::SourceChanged { .. } => "source_changed",
+            Self::TestsFailed(_) => "tests_failed",
+            Self::Id(IdProblem::Taken { .. }) => "id_taken",
+            Self::Id(IdProblem::Illegal(_)) => "invalid_id",
+            Self::Invalid { artifact: Artifact::Agent, .. } => "invalid_agent",
+            Self::Invalid { artifact: Artifact::Workflow, .. } => "invalid_workflow",
+            Self::Quota(..) => "quota_exceeded",
+        }
+    }
+}
+
+/// Publishes the last draft of a dialogue. Durable on success: every turn and run that begins later uses it. Repeating a
+/// publication that succeeded changes nothing. The caller saves the state with [`Done::published`].
+pub async fn publish(
+    bench: &Workbench,
+    stored: &StoredState,
+    order: Order<'_>,
+) -> Result<Result<Done, Refusal>, StoreError> {
+    let Some(last) = &stored.draft else { return Ok(Err(Refusal::NoDraft)) };
+    if last.hash != order.hash {
+        return Ok(Err(Refusal::StaleHash(last.hash.clone())));
+    }
+    let (store, id) = (bench.store.as_ref(), workflow_id(stored));
+    let passed = last.ok == Some(true);
+    let forced = !passed && order.force;
+    let published = Published { hash: last.hash.clone(), at: bench.clock.now(), by: order.by.to_owned(), forced };
+    // Read first, so that a version that is stored from here on is not replaced.
+    let over = stored_hash(bench, stored.artifact, &id).await?;
+    let now = current(store, stored.artifact, &id).await?.map(|source| source.hash);
+    if now.as_ref() == Some(&last.hash) {
+        // Published before: by a turn that was interrupted before it saved the state, or by somebody else.
+        let published = stored.published.clone().filter(|known| known.hash == last.hash).unwrap_or(published);
+        return Ok(Ok(Done { published, changed: false, warnings: Vec::new() }));
+    }
+    if !passed && !order.force {
+        return Ok(Err(Refusal::TestsFailed(last.problems.clone())));
+    }
+    if let Err(refusal) = check_place(bench, stored, &id, last.base_hash.as_ref(), now.as_ref()).await? {
+        return Ok(Err(refusal));
+    }
+    let Some(version) = draft(store, stored, None).await? else { return Ok(Err(Refusal::NoDraft)) };
+    // The world may have changed since the draft was checked.
+    let (definition, warnings) = match admitted(bench, &version).await? {
+        Ok(admitted) => admitted,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let owner = order.owner.map(str::to_owned);
+    Ok(match store.publish(PublishDefinition { definition, over, owner }).await? {
+        PublishEnd::Published => Ok(Done { published, changed: true, warnings }),
+        PublishEnd::Unchanged => Ok(Done { published, changed: false, warnings }),
+        PublishEnd::Moved(now) => Err(Refusal::SourceChanged { id, base: last.base_hash.clone(), now }),
+    })
+}
+
+/// Checks that nobody else's work is replaced.
+async fn check_place(
+    bench: &Workbench,
+    stored: &StoredState,
+    id: &str,
+    base: Option<&String>,
+    now: Option<&String>,
+) -> Result<Result<(), Refusal>, StoreError> {
+    if is_new(stored) {
+        return Ok(check_id(bench, id).await?.map_err(Refusal::Id));
+    }
+    if now == base {
+        return Ok(Ok(()));
+    }
+    Ok(Err(Refusal::SourceChanged { id: id.to_owned(), base: base.cloned(), now: now.cloned() }))
+}
+
+async fn admitted(
+    bench: &Workbench,
+    version: &DraftVersion,
+) -> Result<Result<(Definition, Vec<Value>), Refusal>, StoreError> {
+    let (definition, errors, warnings) = checks::validate(bench, version).await?;
+    let Some(definition) = definition else {
+        let text = |error: &Value, field: &str| error[field].as_str().unwrap_or_default().to_owned();
+        let problems = errors.iter().map(|error| format!("{}: {}", text(error, "path"), text(error, "problem")));
+        return Ok(Err(Refusal::Invalid { artifact: version.artifact, problems: problems.collect() }));
+    };
+    let store = bench.store.as_ref();
+    let full = match version.artifact {
+        Artifact::Agent => admission::full_agent(store, &bench.quotas, &version.id).await?,
+        Artifact::Workflow => admission::full_workflow(store, &bench.quotas, &version.id).await?,
+    };
+    Ok(match full {
+        Some(count) => Err(Refusal::Quota(version.id.clone(), count)),
+        None => Ok((definition, warnings)),
+    })
+}
+
+/// The hash of the stored version; `None` also for a compiled-in definition that nothing has replaced.
+async fn stored_hash(bench: &Workbench, artifact: Artifact, id: &str) -> Result<Option<String>, StoreError> {
+    Ok(match artifact {
+        Artifact::Agent => bench.store.agent(id).await?.map(|agent| agent.hash.clone()),
+        Artifact::Workflow => bench.store.workflow(id).await?.map(|workflow| workflow.hash.clone()),
+    })
+}
+
+/// The result for the machine of the dialogue.
+pub fn told(result: Result<Done, Refusal>) -> Publication {
+    match result {
+        Ok(done) => Publication::Done(done.published),
+        Err(refusal) => Publication::Refused(refusal.to_string()),
+    }
+}

@@ -1,0 +1,91 @@
+//! The words of an answer, piece by piece while the model writes them.
+
+use super::ports::Outlet;
+use super::reply_text::ReplyText;
+use crate::model::DeltaSink;
+use crate::model::delta::Deltas;
+use crate::model::paced::Paced;
+use base::clock::Clock;
+use types::authoring::{Body, Event, StoredState};
+
+/// What the user has been shown of a text that is not complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Speech {
+    /// The stream whose whole text has not been shown yet.
+    open: Option<String>,
+    /// The number after that of the last event.
+    next_seq: u64,
+}
+
+impl Speech {
+    /// What an earlier attempt of the turn has shown.
+    pub fn of(shown: &[Event]) -> Self {
+        let mut speech = Self::default();
+        for event in shown {
+            speech.next_seq = speech.next_seq.max(event.seq + 1);
+            speech.note(event);
+        }
+        speech
+    }
+
+    /// Notes an event that is shown. A whole text ends the open stream.
+    pub(super) fn note(&mut self, event: &Event) {
+        match &event.body {
+            Body::Message { content: Some(_), .. } => self.open = None,
+            Body::Message { stream_id: Some(stream_id), .. } => self.open = Some(stream_id.clone()),
+            _ => {}
+        }
+    }
+
+    /// Gives no further event of the turn a number that one before it had.
+    pub(super) fn skip_shown(&self, stored: &mut StoredState) {
+        if let Some(turn) = &mut stored.turn {
+            turn.seq = turn.seq.max(self.next_seq);
+        }
+    }
+
+    /// Shows the pieces of a text until it is complete. Each takes the turn's next number.
+    pub(super) async fn show(
+        &mut self,
+        stored: &mut StoredState,
+        words: Deltas,
+        outlet: &mut dyn Outlet,
+        clock: &Clock,
+    ) {
+        let mut pieces = Paced::new(words);
+        while let Some(piece) = pieces.next().await {
+            let supersedes = self.open.take().filter(|open| *open != piece.stream_id);
+            let body = Body::Message {
+                delta: Some(piece.content),
+                stream_id: Some(piece.stream_id),
+                supersedes,
+                content: None,
+                workflow_id: None,
+            };
+            let turn = stored.turn.get_or_insert_default();
+            let event = Event {
+                body,
+                session_id: stored.state.session_id.clone(),
+                turn_id: turn.turn_id.clone(),
+                seq: turn.seq,
+                timestamp: clock.now().as_millis(),
+                is_final: false,
+            };
+            turn.seq += 1;
+            self.note(&event);
+            outlet.show_piece(event).await;
+        }
+    }
+}
+
+/// Sends the words in the pieces of an answer to `words`.
+pub(super) async fn read_words(mut answer: Deltas, words: DeltaSink) {
+    let mut text = ReplyText::default();
+    while let Some(piece) = answer.next().await {
+        if piece.anew {
+            text = ReplyText::default();
+            words.restart();
+        }
+        words.send(&text.push(&piece.content));
+    }
+}

@@ -1,0 +1,30 @@
+//! Replays of recorded turns against a draft: what the draft would have decided, with the recorded results of all calls.
+//! Only actions are compared strictly, because a model rarely says the same words twice.
+//!
+//! [`recorded`] reads turns from their records, [`report`] compares them and has the report. The replay itself needs an
+//! engine in memory, so it is the [`Replay`] of the layer that can build one.
+
+pub mod recorded;
+pub mod report;
+
+pub use recorded::{RecordedTurn, last_turns};
+pub use report::{Divergence, Followed, Replayed, ReplayedTurn, TurnEnd};
+
+use async_trait::async_trait;
+use definitions::agent::AgentRecord;
+use definitions::knowledge::files::NamedText;
+use std::time::Duration;
+
+/// Replays recorded turns. Nothing but models is called.
+#[async_trait]
+pub trait Replay: Send + Sync {
+    /// Replays turns against the draft of an agent, which answers from these texts, within `limit`. A turn that the time
+    /// does not suffice for has failed.
+    async fn replay(
+        &self,
+        agent: &AgentRecord,
+        texts: &[NamedText],
+        turns: &[RecordedTurn],
+        limit: Duration,
+    ) -> Replayed;
+}

@@ -1,0 +1,60 @@
+//! What the making of documents needs of a process: the store, the names that documents may use, and rehearsals.
+
+use crate::rehearsal::Rehearse;
+use base::clock::Clock;
+use base::config::{PythonRunner, Quotas, Settings};
+use decisions::node_type::NodeType;
+use definitions::agent::validate::KnownNames;
+use std::sync::Arc;
+use storage::store::Store;
+
+/// What the making of documents needs of a process. Workers have it in their services, gateways make one.
+#[derive(Clone)]
+pub struct Workbench {
+    /// Holds agents, workflows, drafts and states.
+    pub store: Arc<dyn Store>,
+    /// The names that this process has. Those of running workers are used instead, if any runs.
+    pub known: KnownNames,
+    /// The flows that are registered in Rust with this process.
+    pub flows: Vec<String>,
+    /// The types of nodes that can run here.
+    pub node_types: Vec<NodeType>,
+    /// The limits on stored versions.
+    pub quotas: Quotas,
+    /// Rehearses drafts. Without it no test runs, so no draft passes.
+    pub rehearsal: Option<Arc<dyn Rehearse>>,
+    /// Source of all timestamps and timeouts.
+    pub clock: Clock,
+}
+
+impl Workbench {
+    /// A workbench without rehearsals. `known` has the names of this process, `flows` its flows in Rust.
+    pub fn new(
+        store: Arc<dyn Store>,
+        settings: &Settings,
+        known: KnownNames,
+        flows: Vec<String>,
+        clock: Clock,
+    ) -> Self {
+        let has_python = settings.python.runner != PythonRunner::Off;
+        let has_database = !settings.connectors.is_empty();
+        let node_types = NodeType::ALL.into_iter().filter(|kind| match kind {
+            NodeType::Python => has_python,
+            NodeType::Database => has_database,
+            _ => true,
+        });
+        let (node_types, quotas) = (node_types.collect(), settings.quotas);
+        Self { store, known, flows, node_types, quotas, rehearsal: None, clock }
+    }
+
+    /// A workbench with the names of the settings and no rehearsals.
+    pub fn of_settings(store: Arc<dyn Store>, settings: &Settings, flows: Vec<String>, clock: Clock) -> Self {
+        Self::new(store, settings, KnownNames::new(settings, flows.clone()), flows, clock)
+    }
+
+    /// Rehearses drafts.
+    #[must_use]
+    pub fn with_rehearsal(self, rehearsal: Arc<dyn Rehearse>) -> Self {
+        Self { rehearsal: Some(rehearsal), ..self }
+    }
+}

@@ -1,0 +1,119 @@
+//! Drafts of authoring dialogues: versions of agents and workflows that are not published, and their publication.
+
+use super::Result;
+use super::versioned::Versioned;
+use async_trait::async_trait;
+use base::error::SharedError;
+use definitions::agent::AgentRecord;
+use definitions::workflow::definition::WorkflowRecord;
+use serde_json::Value;
+use types::authoring::Artifact;
+use types::canonical;
+
+/// A document that a dialogue has made. It may be one that no program can use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DraftVersion {
+    /// Its kind.
+    pub artifact: Artifact,
+    /// The id of the agent or workflow.
+    pub id: String,
+    /// The hash of the document.
+    pub hash: String,
+    /// The whole file.
+    pub document: Value,
+}
+
+impl DraftVersion {
+    /// Checks that a stored version with the same id and hash has the same document. A version never changes.
+    pub fn check_unchanged(&self, stored: &Value) -> std::result::Result<(), SharedError> {
+        if canonical::to_string(stored) == canonical::to_string(&self.document) {
+            return Ok(());
+        }
+        let (kind, id, hash) = (self.artifact.as_str(), &self.id, &self.hash);
+        Err(SharedError::from(format!(
+            "{kind} `{id}` has another document with the hash {hash}, and a stored version never changes"
+        )))
+    }
+}
+
+/// An agent or a workflow.
+#[derive(Clone, Debug)]
+pub enum Definition {
+    /// An agent.
+    Agent(AgentRecord),
+    /// A workflow.
+    Workflow(WorkflowRecord),
+}
+
+impl Definition {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Agent(agent) => agent.id(),
+            Self::Workflow(workflow) => workflow.id(),
+        }
+    }
+
+    /// The hash of its document.
+    pub fn hash(&self) -> &str {
+        match self {
+            Self::Agent(agent) => &agent.hash,
+            Self::Workflow(workflow) => &workflow.hash,
+        }
+    }
+
+    /// Its document.
+    pub fn document(&self) -> &Value {
+        match self {
+            Self::Agent(agent) => agent.document(),
+            Self::Workflow(workflow) => workflow.document(),
+        }
+    }
+}
+
+/// A definition to put into use.
+#[derive(Clone, Debug)]
+pub struct PublishDefinition {
+    /// The definition.
+    pub definition: Definition,
+    /// The hash of the version that it replaces; `None` if there must be none.
+    pub over: Option<String>,
+    /// The user who owns it from now on; `None` leaves the owner as it is.
+    pub owner: Option<String>,
+}
+
+/// The result of a [`PublishDefinition`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublishEnd {
+    /// The definition is the current version now.
+    Published,
+    /// It was the current version already. Nothing is changed.
+    Unchanged,
+    /// Another version is the current one; its hash. Nothing is changed.
+    Moved(Option<String>),
+}
+
+/// Drafts of authoring dialogues, and their publication.
+///
+/// A draft is a version that belongs to sessions, in `draft_of`. It is in no listing and counts in no quota. It is deleted
+/// with the last of its sessions ([`Erasure::erase_records`](super::Erasure::erase_records)), and not with the agent or
+/// workflow of its id. Once it is made the current version of its id, it is an ordinary version.
+#[async_trait]
+pub trait Drafts {
+    /// Stores a draft of a session. A version that is not a draft stays as it is. Durable on return. Refuses a version
+    /// that is stored with another document.
+    async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> Result<()>;
+
+    /// Returns the document of a version, also of a draft that cannot be decoded as an agent or a workflow.
+    async fn version_document(&self, artifact: Artifact, id: &str, hash: &str) -> Result<Option<Value>>;
+
+    /// Deletes the drafts that belong to this session only. Durable on return. Returns their number.
+    async fn drop_drafts(&self, session_id: &str) -> Result<u64>;
+
+    /// Makes a version the current one, if the current one still is as the caller has seen it. Durable on return, and
+    /// seen by every later [`Store::agent`](super::Store::agent) and [`Store::workflow`](super::Store::workflow).
+    async fn publish(&self, publish: PublishDefinition) -> Result<PublishEnd>;
+
+    /// Returns the user who owns the current version of an agent or a workflow.
+    async fn owner(&self, artifact: Artifact, id: &str) -> Result<Option<String>>;
+}

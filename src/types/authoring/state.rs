@@ -1,0 +1,440 @@
+//! The state of a dialogue: [`AgentState`] is what the authoring agent needs, [`StoredState`] adds what the engine needs to
+//! go on after a crash. `workflow_agent_states` has one for each dialogue.
+
+use super::config::ConversationConfig;
+use super::message::Event;
+use super::stage::{Artifact, Category, Complexity, Origin, Publish, Purpose, Speaker, Stage};
+use crate::excerpt::cut;
+use crate::timestamp::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The largest message of a user, in bytes.
+pub const MAX_MESSAGE: usize = 64 * 1024;
+/// The largest number of entries that `conversations` keeps.
+pub const MAX_ENTRIES: usize = 200;
+/// The largest size of the entries that `conversations` keeps, in bytes.
+pub const MAX_BYTES: usize = 1024 * 1024;
+/// The largest number of facts in `collected_info`.
+pub const MAX_INFO: usize = 64;
+/// The largest size of a fact, in bytes.
+pub const MAX_INFO_VALUE: usize = 4 * 1024;
+/// The largest size of a fact's name, in bytes.
+pub const MAX_INFO_KEY: usize = 256;
+/// The largest number of gaps, and of alternatives.
+pub const MAX_GAPS: usize = 32;
+
+/// What the name of a fact begins with that is the alternative chosen for a gap.
+pub const ALTERNATIVE: &str = "alternative:";
+
+/// One message of a dialogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Conversation {
+    /// Who said it.
+    pub role: Speaker,
+    /// The words.
+    pub text: String,
+    /// When, in milliseconds since 1970.
+    pub timestamp: i64,
+    /// Further data.
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Conversation {
+    fn bytes(&self) -> usize {
+        let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.text.len() + metadata
+    }
+}
+
+/// A question to the user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClarificationQuestion {
+    /// Names the question within the dialogue.
+    pub id: String,
+    /// The question.
+    pub question: String,
+    /// What it is about.
+    #[serde(default)]
+    pub category: Category,
+    /// True if the dialogue cannot go on without an answer.
+    #[serde(default)]
+    pub is_required: bool,
+    /// Suggested answers.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+/// A way around something that is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AlternativeOption {
+    /// Names the alternative within the dialogue.
+    pub id: String,
+    /// A few words.
+    pub title: String,
+    /// What it is.
+    #[serde(default)]
+    pub description: String,
+    /// How it would be done.
+    #[serde(default)]
+    pub approach: String,
+    /// Its drawbacks.
+    #[serde(default)]
+    pub trade_offs: Vec<String>,
+    /// How much work it is.
+    #[serde(default)]
+    pub complexity: Complexity,
+    /// The gap that it closes, word for word.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resolves: String,
+}
+
+/// What is known of the user's wishes, and what is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ClarificationContext {
+    /// What the clarification is for.
+    pub purpose: Purpose,
+    /// The facts, by name, such as `input_source` or `trigger_type`.
+    pub collected_info: BTreeMap<String, String>,
+    /// Ids of the questions that wait for an answer.
+    pub pending_questions: Vec<String>,
+    /// How the dialogue began.
+    pub origin: Origin,
+}
+
+/// What the dialogue begins with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WorkflowContext {
+    /// How it began.
+    pub origin: Origin,
+    /// What is edited or copied; empty for a new artefact.
+    pub source_workflow_id: String,
+    /// What is to change, in the user's words.
+    pub modification_intent: String,
+}
+
+/// The state that the authoring agent needs: all of it, for it keeps nothing between two calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentState {
+    /// The dialogue.
+    pub session_id: String,
+    /// Its user.
+    pub user_id: String,
+    /// Where it stands.
+    pub stage: Stage,
+    /// The last messages, oldest first.
+    #[serde(default)]
+    pub conversations: Vec<Conversation>,
+    /// What the user wants, in one sentence.
+    #[serde(default)]
+    pub intent_summary: String,
+    /// What is needed and not installed.
+    #[serde(default)]
+    pub gaps: Vec<String>,
+    /// The alternatives that were offered.
+    #[serde(default)]
+    pub alternatives: Vec<AlternativeOption>,
+    /// The artefact, once it has an id.
+    #[serde(default)]
+    pub workflow_id: Option<String>,
+    /// Failed checks since the requirements were last agreed on.
+    #[serde(default)]
+    pub debug_loop_count: u32,
+    /// Facts and questions.
+    #[serde(default)]
+    pub clarification_context: ClarificationContext,
+    /// What the dialogue began with.
+    #[serde(default)]
+    pub workflow_context: WorkflowContext,
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+impl AgentState {
+    /// True if a turn goes on from this state without a message: the last message is the user's, or the stage works
+    /// without the user.
+    pub fn goes_on(&self) -> bool {
+        let said_last = self.conversations.last().is_some_and(|entry| entry.role == Speaker::User);
+        self.stage.works_alone() || (said_last && self.stage != Stage::Completed)
+    }
+
+    /// Adds a message, and drops the oldest ones beyond the limits.
+    pub fn say(&mut self, role: Speaker, text: &str, metadata: BTreeMap<String, String>, now: Timestamp) {
+        let text = cut(text, MAX_MESSAGE).into_owned();
+        self.conversations.push(Conversation { role, text, timestamp: now.as_millis(), metadata });
+        let (mut bytes, mut kept) = (0, 0);
+        for entry in self.conversations.iter().rev().take(MAX_ENTRIES) {
+            bytes += entry.bytes();
+            if bytes > MAX_BYTES && kept > 0 {
+                break;
+            }
+            kept += 1;
+        }
+        self.conversations.drain(..self.conversations.len() - kept);
+    }
+
+    /// Remembers a fact. An empty value forgets it. Beyond the limits only known facts change, and a chosen alternative
+    /// is remembered in any case: there are not more of them than gaps.
+    pub fn collect(&mut self, key: &str, value: &str) {
+        let info = &mut self.clarification_context.collected_info;
+        let key = &key[..key.floor_char_boundary(MAX_INFO_KEY)];
+        let most = if key.starts_with(ALTERNATIVE) { MAX_INFO + MAX_GAPS } else { MAX_INFO };
+        if value.is_empty() {
+            info.remove(key);
+        } else if !key.is_empty() && (info.len() < most || info.contains_key(key)) {
+            info.insert(key.to_owned(), cut(value, MAX_INFO_VALUE).into_owned());
+        }
+    }
+}
+
+/// The document that was written last and is not published, or was published from here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Draft {
+    /// Its hash. The store has the document as a version of the artefact.
+    pub hash: String,
+    /// The hash of the document that it began with.
+    pub base_hash: Option<String>,
+    /// True if it passed the checks, false if it failed, absent until it is checked.
+    pub ok: Option<bool>,
+    /// The results of its tests.
+    pub tests: TestCounts,
+    /// Why it failed the checks, one sentence for each reason.
+    pub problems: Vec<String>,
+    /// What the agent means to change, after a failed check.
+    pub changes: Vec<String>,
+    /// Its tests by the model, as JSON texts: a store keeps their bytes, whatever keys they have.
+    pub cases: Vec<String>,
+    /// The report of the checks, as a JSON text: the `data` of a `workflow_debugging` event.
+    pub report: Option<String>,
+}
+
+/// Numbers of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TestCounts {
+    /// Tests that passed.
+    pub passed: u32,
+    /// Tests that failed.
+    pub failed: u32,
+    /// Tests that did not run.
+    pub not_run: u32,
+}
+
+/// How often the analysis has found a required gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GapRounds {
+    /// The gap.
+    pub gap: String,
+    /// How often.
+    pub rounds: u32,
+}
+
+/// The last publication.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Published {
+    /// The hash of the published document.
+    pub hash: String,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: String,
+    /// True if it was published in spite of failed tests.
+    #[serde(default)]
+    pub forced: bool,
+}
+
+/// How far a turn is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TurnState {
+    /// The turn.
+    pub turn_id: String,
+    /// The number of the next event.
+    pub seq: u64,
+    /// The events of the last save, for whoever resumes the turn: they may not have been published.
+    #[serde(with = "texts")]
+    #[schemars(with = "Vec<String>")]
+    pub events: Vec<Event>,
+    /// True once the turn waits for the user.
+    pub ended: bool,
+    /// True once the turn has gone back to the requirements, which it may do once.
+    pub reopened: bool,
+}
+
+/// The state of a dialogue, as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StoredState {
+    /// A UUID.
+    #[serde(rename = "_id")]
+    pub id: String,
+    /// The agent's state.
+    #[serde(flatten)]
+    pub state: AgentState,
+    /// Raised by each save.
+    #[serde(default)]
+    pub version: u64,
+    /// The turn that is going on, or went on last.
+    #[serde(default)]
+    pub turn: Option<TurnState>,
+    /// The questions that wait for an answer.
+    #[serde(default)]
+    pub questions: Vec<ClarificationQuestion>,
+    /// The user's messages so far.
+    #[serde(default)]
+    pub turns: u32,
+    /// The messages so far, also those that `conversations` has dropped.
+    #[serde(default)]
+    pub total_entries: u32,
+    /// The settings of the dialogue.
+    #[serde(default)]
+    pub config: ConversationConfig,
+    /// What the dialogue makes.
+    #[serde(default)]
+    pub artifact: Artifact,
+    /// Who publishes it.
+    #[serde(default)]
+    pub publish: Publish,
+    /// The last document.
+    #[serde(default)]
+    pub draft: Option<Draft>,
+    /// The last publication.
+    #[serde(default)]
+    pub published: Option<Published>,
+    /// In the stage `error`: the stage that the next message goes on in.
+    #[serde(default)]
+    pub resume_stage: Option<Stage>,
+    /// The stage before the current one.
+    #[serde(default)]
+    pub previous_stage: Stage,
+    /// How often the analysis has found each required gap.
+    #[serde(default)]
+    pub gap_rounds: Vec<GapRounds>,
+    /// When the state was last repaired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repaired_at: Option<Timestamp>,
+}
+
+impl StoredState {
+    /// A dialogue before its first message. `id` is a UUID.
+    pub fn new(id: String, session_id: &str, user_id: &str, context: WorkflowContext, now: Timestamp) -> Self {
+        let purpose = match context.origin {
+            Origin::Create => Purpose::InitialIntent,
+            Origin::Edit | Origin::Copy => Purpose::TemplateModification,
+        };
+        let clarification = ClarificationContext { purpose, origin: context.origin, ..ClarificationContext::default() };
+        let state = AgentState {
+            session_id: session_id.to_owned(),
+            user_id: user_id.to_owned(),
+            clarification_context: clarification,
+            workflow_context: context,
+            created_at: now,
+            updated_at: now,
+            ..AgentState::default()
+        };
+        Self { id, state, ..Self::default() }
+    }
+
+    /// Sets what the dialogue makes, with the settings that follow from it.
+    pub fn configured(mut self, config: ConversationConfig, artifact: Option<Artifact>) -> Self {
+        self.artifact = artifact.or(config.artifact()).unwrap_or_default();
+        self.publish = config.publish(self.artifact);
+        self.config = config;
+        self
+    }
+
+    /// Changes the settings of a dialogue that has begun. What it makes stays.
+    pub fn reconfigured(mut self, config: ConversationConfig) -> Self {
+        self.publish = config.publish(self.artifact);
+        self.config = config;
+        self
+    }
+
+    /// True if there is a document.
+    pub fn has_workflow(&self) -> bool {
+        self.draft.is_some() || self.published.is_some()
+    }
+
+    /// True while a turn has not come to its end.
+    pub fn in_turn(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| !turn.ended)
+    }
+
+    /// True if a save that its caller got no answer to has made this state: same turn, same place in it.
+    pub fn is_same_save(&self, other: &Self) -> bool {
+        let place = |state: &Self| state.turn.as_ref().map(|turn| (turn.turn_id.clone(), turn.seq, turn.ended));
+        self.version == other.version && place(self).is_some() && place(self) == place(other)
+    }
+}
+
+/// Events as JSON texts: a store keeps their bytes, whatever keys a definition or a finding has.
+mod texts {
+    use super::Event;
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(events: &[Event], serializer: S) -> Result<S::Ok, S::Error> {
+        let texts: Result<Vec<String>, _> = events.iter().map(serde_json::to_string).collect();
+        serializer.collect_seq(texts.map_err(S::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Event>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.iter().map(|text| serde_json::from_str(text).map_err(D::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_conversation_keeps_the_newest_within_its_bounds() {
+        let mut state = AgentState::default();
+        for n in 0..300 {
+            state.say(Speaker::User, &n.to_string(), BTreeMap::new(), Timestamp::from_millis(n));
+        }
+        assert_eq!(state.conversations.len(), MAX_ENTRIES);
+        assert_eq!(state.conversations[0].text, "100");
+        for _ in 0..40 {
+            state.say(Speaker::User, &"长".repeat(MAX_MESSAGE / 3), BTreeMap::new(), Timestamp::default());
+        }
+        let bytes: usize = state.conversations.iter().map(Conversation::bytes).sum();
+        assert!(bytes <= MAX_BYTES && state.conversations.len() == 16, "{bytes}");
+    }
+
+    #[test]
+    fn facts_are_bounded_and_can_be_forgotten() {
+        let mut state = AgentState::default();
+        for n in 0..100 {
+            state.collect(&format!("k{n:02}"), "v");
+        }
+        state.collect("k00", &"x".repeat(10_000));
+        state.collect("k01", "");
+        let info = &state.clarification_context.collected_info;
+        assert_eq!(info.len(), MAX_INFO - 1);
+        assert!(info["k00"].len() < MAX_INFO_VALUE + 64);
+    }
+
+    #[test]
+    fn an_edit_begins_with_its_source() {
+        let context = WorkflowContext {
+            origin: Origin::Edit,
+            source_workflow_id: "w1".into(),
+            modification_intent: String::new(),
+        };
+        let config =
+            ConversationConfig { preferences: [("artifact".into(), "agent".into())].into(), ..Default::default() };
+        let state = StoredState::new("id".into(), "s", "u", context, Timestamp::default()).configured(config, None);
+        assert_eq!(state.state.clarification_context.purpose, Purpose::TemplateModification);
+        assert_eq!((state.artifact, state.publish), (Artifact::Agent, Publish::Manual));
+        assert!(!state.has_workflow() && !state.in_turn());
+    }
+}
