@@ -31,6 +31,7 @@ mod layout_1;
 pub mod migrate;
 mod open_error;
 mod pending_rows;
+mod prune;
 mod publisher;
 mod queries;
 mod rights;
@@ -379,37 +380,12 @@ impl Store for EmbeddedStore {
     }
 
     async fn prune(&self) -> Result<u64> {
-        let before = self.file.clock().now().minus(self.keep_turns);
-        let mut pruned = 0;
-        while self.file.write(move |tables| runs::prune(tables, before)).await? {}
-        let unused = self.file.clock().now().minus(self.keep_plans);
-        while self.file.write(move |tables| session_plans::prune(tables, unused)).await? {}
-        let keep_audit = self.keep_audit;
-        self.file
-            .write(move |tables| {
-                let now = tables.clock.now();
-                turns::prune_days(tables, now)?;
-                audit::prune(tables, now.minus(keep_audit))
-            })
-            .await?;
-        loop {
-            let (turns, more) = self.file.write(move |tables| turns::prune(tables, before)).await?;
-            pruned += turns;
-            if !more {
-                return Ok(pruned);
-            }
-        }
+        Ok(self.prune_all().await?)
     }
 
     async fn lead(&self, role: &str, owner: &str, lease: Duration) -> Result<bool> {
         let (role, owner) = (role.to_owned(), owner.to_owned());
-        Ok(self
-            .file
-            .write(move |tables| {
-                let now = tables.clock.now();
-                catalog::lead(tables, &role, &owner, lease, now)
-            })
-            .await?)
+        Ok(self.file.write(move |tables| catalog::lead(tables, &role, &owner, lease, tables.clock.now())).await?)
     }
 
     async fn resign(&self, role: &str, owner: &str) -> Result<()> {

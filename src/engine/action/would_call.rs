@@ -4,7 +4,7 @@ use decisions::reference::resolve::as_text;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use types::session::history::cut;
+use types::excerpt::cut;
 
 /// The largest body that is shown whole, in bytes.
 const MAX_BODY: usize = 16 * 1024;

@@ -15,8 +15,8 @@ use thiserror::Error;
 use types::allowed_secrets::AllowedSecrets;
 use types::authoring::StoredState;
 use types::authoring::message::{Debugging, TestResults};
+use types::excerpt::cut;
 use types::plan::Plan;
-use types::session::history::cut;
 
 /// What is left of a stage's time when its rehearsal ends.
 const MARGIN: Duration = Duration::from_secs(2);

@@ -12,13 +12,14 @@
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
 //!   not written yet. `running_steps`: the number of running steps. `copied`: steps of another run.
-//! - `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
+//! - `recorded`: the steps that a part of the journal has. `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
 //!   span.
 
 mod copied;
 mod deferred;
 mod error;
 mod guard;
+mod recorded;
 mod running_steps;
 mod span;
 mod step;
@@ -33,15 +34,15 @@ use types::step::StepRecord;
 pub use usage::TurnUsage;
 
 use base::clock::Clock;
-use deferred::{Deferred, MAX_DEFERRED};
-use running_steps::{RunningStep, RunningSteps};
+use deferred::MAX_DEFERRED;
+use running_steps::RunningStep;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use storage::store::Store;
 use tracing::Instrument;
 use turn::TurnJournal;
@@ -107,39 +108,14 @@ impl Journal {
     fn new(steps: Vec<StepRecord>, turn: LeasedTurn<'_>, usage: Arc<UsageLog>) -> Self {
         let LeasedTurn { store, clock, session_id, turn_id, epoch, guard } = turn;
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
-        let turn = TurnJournal {
-            store: Some(store),
-            clock,
-            session_id: session_id.to_owned(),
-            turn_id: turn_id.to_owned(),
-            epoch,
-            guard,
-            recorded: Mutex::new(recorded),
-            notes: Mutex::new(Vec::new()),
-            deferred: Deferred::default(),
-            usage,
-            halted: AtomicBool::new(false),
-            running_steps: RunningSteps::default(),
-        };
+        let empty = TurnJournal::in_memory(clock, session_id, turn_id, guard);
+        let turn = TurnJournal { store: Some(store), epoch, recorded: Mutex::new(recorded), usage, ..empty };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
     /// A journal in memory, for work on which no lane depends. Nothing of it survives the process.
     pub fn unrecorded(clock: Clock, session_id: &str, turn_id: &str) -> Self {
-        let turn = TurnJournal {
-            store: None,
-            clock,
-            session_id: session_id.to_owned(),
-            turn_id: turn_id.to_owned(),
-            epoch: 0,
-            guard: Guard::always(),
-            recorded: Mutex::default(),
-            notes: Mutex::default(),
-            deferred: Deferred::default(),
-            usage: Arc::default(),
-            halted: AtomicBool::new(false),
-            running_steps: RunningSteps::default(),
-        };
+        let turn = TurnJournal::in_memory(clock, session_id, turn_id, Guard::always());
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
@@ -147,47 +123,6 @@ impl Journal {
     /// `path`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
-    }
-
-    /// The recorded steps of this part, including those of its iterations (`path[n]/…`).
-    pub fn recorded(&self) -> Vec<StepRecord> {
-        self.recorded_within(&['/', '['])
-    }
-
-    /// The recorded steps of this part, without those of its iterations.
-    pub(crate) fn recorded_once(&self) -> Vec<StepRecord> {
-        self.recorded_within(&['/'])
-    }
-
-    /// The recorded steps whose keys continue with one of `ends` after the prefix.
-    fn recorded_within(&self, ends: &[char]) -> Vec<StepRecord> {
-        let within = |key: &str| {
-            self.prefix.is_empty() || key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(ends))
-        };
-        let recorded = lock(&self.turn.recorded);
-        let from = recorded.range(self.prefix.clone()..).map(|(_, step)| step);
-        let begins = |step: &&Arc<StepRecord>| step.key.starts_with(&self.prefix);
-        from.take_while(begins).filter(|step| within(&step.key)).map(|step| step.as_ref().clone()).collect()
-    }
-
-    /// The full keys of the recorded steps of this part, in order.
-    pub(crate) fn recorded_keys(&self) -> Vec<String> {
-        let recorded = lock(&self.turn.recorded);
-        let keys = recorded.range(self.prefix.clone()..).map(|(key, _)| key);
-        keys.take_while(|key| key.starts_with(&self.prefix)).cloned().collect()
-    }
-
-    /// The start of the first recorded step of this part, and the end of the last one.
-    pub(crate) fn recorded_times(&self) -> Option<(Timestamp, Timestamp)> {
-        let within = |key: &str| key.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(['/', '[']));
-        let recorded = lock(&self.turn.recorded);
-        let from = recorded.range(self.prefix.clone()..).map(|(_, step)| step);
-        let own = from.take_while(|step| step.key.starts_with(&self.prefix)).filter(|step| within(&step.key));
-        own.fold(None, |times, step| {
-            let begun = step.at.minus(Duration::from_millis(step.ms));
-            let (from, to) = times.unwrap_or((begun, step.at));
-            Some((from.min(begun), to.max(step.at)))
-        })
     }
 
     /// The clock that gives the times of the records.
@@ -198,21 +133,6 @@ impl Journal {
     /// The id of the session, or of the run, to which the turn belongs.
     pub fn session_id(&self) -> &str {
         &self.turn.session_id
-    }
-
-    /// Whether the step is recorded with this input.
-    pub fn has<I: Serialize + ?Sized>(&self, key: &str, input: &I) -> bool {
-        lock(&self.turn.recorded).get(&self.full_key(key)).is_some_and(|step| step.input_hash == hash(input))
-    }
-
-    /// Whether the step is recorded, with any input.
-    pub(crate) fn is_recorded(&self, key: &str) -> bool {
-        lock(&self.turn.recorded).contains_key(&self.full_key(key))
-    }
-
-    /// The record of a step of this part; `None` if it is not recorded.
-    pub(crate) fn record_of(&self, key: &str) -> Option<Arc<StepRecord>> {
-        lock(&self.turn.recorded).get(&self.full_key(key)).cloned()
     }
 
     /// Returns when the turn is cancelled and at most `outer` of its steps are running. A running step ends by itself.

@@ -32,6 +32,24 @@ pub(super) struct TurnJournal {
 }
 
 impl TurnJournal {
+    /// An empty journal that no store has.
+    pub(super) fn in_memory(clock: Clock, session_id: &str, turn_id: &str, guard: Guard) -> Self {
+        Self {
+            store: None,
+            clock,
+            session_id: session_id.to_owned(),
+            turn_id: turn_id.to_owned(),
+            epoch: 0,
+            guard,
+            recorded: Mutex::default(),
+            notes: Mutex::default(),
+            deferred: Deferred::default(),
+            usage: Arc::default(),
+            halted: AtomicBool::new(false),
+            running_steps: RunningSteps::default(),
+        }
+    }
+
     /// Writes all deferred steps in one request.
     pub(super) async fn settle(&self) -> Result<(), JournalError> {
         // A concurrent caller waits for the write in flight, too.

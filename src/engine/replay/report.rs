@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use types::session::history::cut;
+use types::excerpt::cut;
 use types::session::{Entry, Role};
 use types::step::StepRecord;
 

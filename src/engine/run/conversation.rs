@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use storage::queue::{Publish, QueueError};
 use storage::store::{Store, StoreError};
 use tracing::warn;
+use types::excerpt;
 use types::job::{Job, JobBody};
 use types::run::{RunQuery, RunRecord, RunStatus};
 use types::session::{Entry, Role, Session, history};
@@ -45,8 +46,8 @@ pub(super) async fn publish_result(
     let outcome = json!({
         "status": RunStatus::Completed.as_str(),
         "workflow_id": run.workflow_id,
-        "query": history::cut(&run.query, most),
-        "output": history::cut(output, most),
+        "query": excerpt::cut(&run.query, most),
+        "output": excerpt::cut(output, most),
         "channel": run.channel,
         "user_id": run.user_id,
     });
@@ -65,9 +66,9 @@ pub(super) async fn publish_notice(
     let outcome = json!({
         "status": run.status.as_str(),
         "workflow_id": run.workflow_id,
-        "name": history::cut(name, most),
-        "output": run.output.as_deref().map(|output| history::cut(output, most)),
-        "error": run.error.as_ref().map(|failure| history::cut(&failure.to_string(), most).into_owned()),
+        "name": excerpt::cut(name, most),
+        "output": run.output.as_deref().map(|output| excerpt::cut(output, most)),
+        "error": run.error.as_ref().map(|failure| excerpt::cut(&failure.to_string(), most).into_owned()),
     });
     publish(services, guard, run, outcome).await
 }
@@ -131,7 +132,7 @@ fn entries_of_run(run: &RunRecord) -> [Entry; 2] {
     let at = run.ended_at.unwrap_or(run.created_at);
     let entry = |role, text: &str| Entry {
         role,
-        text: history::cut(text, history::MAX_TEXT).into_owned(),
+        text: excerpt::cut(text, history::MAX_TEXT).into_owned(),
         at,
         turn_id: job_id(&run.run_id),
         kind: None,

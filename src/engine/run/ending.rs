@@ -4,9 +4,9 @@ use crate::execution::CancelReason;
 use crate::journal::Journal;
 use crate::workflow::orchestration::event::RunEventType;
 use std::time::Duration;
+use types::excerpt;
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::{RunFailure, RunUsage};
-use types::session::history;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 
@@ -58,7 +58,7 @@ pub fn last_event_id(run: &RunRecord, kind: RunEventType) -> String {
 
 /// Final record of a completed run. Cuts the output to its limit.
 pub(super) fn completed(record: RunRecord, output: &str, usage: RunUsage, now: Timestamp) -> RunRecord {
-    let output = Some(history::cut(output, MAX_OUTPUT).into_owned());
+    let output = Some(excerpt::cut(output, MAX_OUTPUT).into_owned());
     RunRecord { status: RunStatus::Completed, output, usage, ended_at: Some(now), ..record }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::queue::Queue;
 use types::event::{Event, EventType, OutEvent, StepEvent};
-use types::session::history;
+use types::excerpt;
 
 /// Key of the step event that marks the end of the events to read back.
 const RESUMED_MARK: &str = "resumed";
@@ -81,11 +81,11 @@ fn payload(event: &RunEvent, limit: usize) -> Vec<u8> {
     data.insert("bytes".into(), bytes.len().into());
     if let Some(snapshot) = &mut event.snapshot {
         // An escaped byte takes up to six bytes.
-        snapshot.content = history::cut(&snapshot.content, limit / 8).into_owned();
+        snapshot.content = excerpt::cut(&snapshot.content, limit / 8).into_owned();
         snapshot.tool_calls = None;
     }
     if let Some(error) = &mut event.error {
-        *error = history::cut(error, limit / 8).into_owned();
+        *error = excerpt::cut(error, limit / 8).into_owned();
     }
     serde_json::to_vec(&event).unwrap_or_default()
 }

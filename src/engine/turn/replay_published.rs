@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use types::authoring;
 use types::event::{Event, EventType, Reply, ReplyKind, StepEvent};
+use types::excerpt;
 use types::job::JobBody;
 use types::session::{Entry, Role, history};
 use types::turn::StatusAt;
@@ -76,7 +77,7 @@ impl Turn<'_> {
         let by_human = self.jobs.iter().any(|job| matches!(job.body, JobBody::Reply { .. }));
         self.entries.push(Entry {
             role: if by_human { Role::Human } else { Role::Assistant },
-            text: history::cut(&reply.text, history::MAX_TEXT).into_owned(),
+            text: excerpt::cut(&reply.text, history::MAX_TEXT).into_owned(),
             at: reply.at,
             turn_id: reply.turn_id,
             kind: Some(reply.kind.as_str().to_owned()),

@@ -15,10 +15,11 @@ use storage::store::{self, StoreError};
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, warn};
 use types::cause::Cause;
+use types::excerpt;
 use types::job::{Job, JobBody, JobError};
 use types::run::{RunRecord, RunStatus};
 use types::run_outcome::RunFailure;
-use types::session::{Kind, Session, history};
+use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 
 /// Maximum length of a dead letter's reason, in bytes. It may quote the message, and NATS headers hold 64 KiB at most.
@@ -73,7 +74,7 @@ pub(super) fn decode(message: &Message) -> Result<Job, IntakeError> {
     // Guarded because it parses the payload a second time.
     if LevelFilter::current() >= LevelFilter::DEBUG {
         for field in job.unknown_fields(&message.payload) {
-            let (field, session_id) = (history::cut(&field, 100), &job.session_id);
+            let (field, session_id) = (excerpt::cut(&field, 100), &job.session_id);
             debug!(%field, session_id, job_id = job.job_id, "an unknown field of a job is ignored");
         }
     }
@@ -239,7 +240,7 @@ pub(super) async fn dead_letter(
     rejected: RejectedJob,
 ) -> Result<(), QueueError> {
     let RejectedJob { cause, reason, job_id, attempts } = rejected;
-    let reason = history::cut(&reason, MAX_REASON).into_owned();
+    let reason = excerpt::cut(&reason, MAX_REASON).into_owned();
     warn!(
         session_id = message.session_id,
         seq = message.seq,

@@ -1,44 +1,14 @@
 //! The table of the lanes that this worker drives, with their leases and the deliveries that wait in them.
 
 use crate::execution::CancelReason;
-use crate::journal::LeaseCheck;
-use async_trait::async_trait;
 use base::clock::{Clock, Moment};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use storage::queue::{Delivery, DeliveryToken, Message};
 use storage::store::records::LeaseKey;
-use storage::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use types::timestamp::Timestamp;
-
-/// The lease of one lane, as the steps of its turns check it.
-pub(super) struct LeaseGuard {
-    pub(super) lanes: Arc<Lanes>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) held: LeaseKey,
-    pub(super) ack_wait: Duration,
-}
-
-#[async_trait]
-impl LeaseCheck for LeaseGuard {
-    async fn holds(&self) -> Result<bool, StoreError> {
-        if self.lanes.certainly_holds(&self.held) {
-            return Ok(true);
-        }
-        // The worker was paused, or too busy to renew. It renews now: restarting the turn is only necessary if that
-        // fails.
-        let until = self.lanes.clock.moment() + self.ack_wait;
-        let lost = self.store.renew(std::slice::from_ref(&self.held), self.ack_wait).await?;
-        if !lost.is_empty() {
-            return Ok(false);
-        }
-        self.lanes.lease_renewed(&self.held, until);
-        Ok(self.lanes.certainly_holds(&self.held))
-    }
-}
 
 /// The result of [`Lanes::offer`].
 #[derive(Debug, PartialEq)]
@@ -83,7 +53,7 @@ impl Drop for RemoveOnPanic<'_> {
 
 /// The lanes that this worker drives, by session id.
 pub(super) struct Lanes {
-    clock: Clock,
+    pub(super) clock: Clock,
     by_session: Mutex<HashMap<String, Lane>>,
 }
 
@@ -222,7 +192,7 @@ impl Lanes {
     }
 
     /// Whether the lease is certain to last now. False if the process was paused or could not renew it.
-    fn certainly_holds(&self, held: &LeaseKey) -> bool {
+    pub(super) fn certainly_holds(&self, held: &LeaseKey) -> bool {
         let lanes = self.lock();
         let lane = lanes.get(&held.session_id).filter(|lane| lane.epoch == Some(held.epoch));
         lane.and_then(|lane| lane.until).is_some_and(|until| self.clock.moment() < until)
@@ -323,15 +293,12 @@ impl Lanes {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use base::config::Settings;
-    use embedded::store::{EmbeddedFile, EmbeddedStore};
     use futures::FutureExt;
     use std::panic::AssertUnwindSafe;
-    use storage::store::records::{Acquire, Acquired, NewSession};
 
-    fn delivery(session_id: &str, seq: u64) -> Delivery {
+    pub(in crate::worker) fn delivery(session_id: &str, seq: u64) -> Delivery {
         let message = Message {
             session_id: session_id.into(),
             seq,
@@ -388,48 +355,6 @@ mod tests {
 
     /// Acquires a lane for the worker `owner` with a lease of no length, like one that expired while the machine was
     /// suspended.
-    async fn taken(store: &Arc<dyn Store>, session_id: &str, owner: &str) -> Option<u64> {
-        let acquire = Acquire {
-            session_id: session_id.into(),
-            seq: 1,
-            stream: Timestamp::from_millis(1),
-            rewind: None,
-            job_id: "m-1".into(),
-            owner: owner.into(),
-            token: owner.into(),
-            lease: Duration::ZERO,
-            new_session: NewSession::default(),
-            pin: None,
-        };
-        match store.acquire(acquire).await {
-            Ok(Acquired::Granted(grant)) => Some(grant.session.epoch),
-            _ => None,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_lease_that_may_be_over_is_renewed_before_the_next_step_or_it_is_lost() {
-        let file = EmbeddedFile::in_memory().unwrap();
-        let store: Arc<dyn Store> = EmbeddedStore::new(file, &Settings::default()).unwrap();
-        let lanes = Arc::new(Lanes::new(Clock::system()));
-        let mut held = Vec::new();
-        for session_id in ["a", "b"] {
-            let epoch = taken(&store, session_id, "w1").await.unwrap();
-            lanes.offer(delivery(session_id, 1));
-            lanes.lease_acquired(session_id, epoch, Clock::system().moment());
-            held.push(LeaseGuard {
-                lanes: Arc::clone(&lanes),
-                store: Arc::clone(&store),
-                held: LeaseKey { session_id: session_id.into(), epoch },
-                ack_wait: Duration::from_secs(60),
-            });
-        }
-        assert!(taken(&store, "b", "w2").await.is_some(), "another worker acquires b meanwhile");
-        let [a, b] = held.try_into().unwrap_or_else(|_| unreachable!());
-        assert!(a.holds().await.unwrap() && lanes.certainly_holds(&a.held), "renewed");
-        assert!(!b.holds().await.unwrap(), "its worker starts no step");
-    }
-
     #[test]
     fn only_leases_and_deliveries_that_need_it_are_renewed() {
         let lanes = Lanes::new(Clock::system());

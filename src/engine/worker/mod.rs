@@ -4,7 +4,7 @@
 //!
 //! - [`Worker::run`] pulls deliveries, and only as many as it has free places. [`health`] pauses it while queue or
 //!   store are unreachable.
-//! - [`lanes`] is the table of the lanes that this worker drives. A delivery joins the lane of its session, or starts
+//! - `lease_guard` checks a lane's lease before each step. [`lanes`] is the table of the lanes that this worker drives. A delivery joins the lane of its session, or starts
 //!   it.
 //! - [`lane`] drives one lane: it reads the job ([`intake`]; a job that cannot run becomes a dead letter), takes a
 //!   place for the job's model ([`bulkhead`]) and acquires the lease. [`rewind`] detects a stream that was
@@ -22,6 +22,7 @@ mod intake;
 mod lane;
 mod lane_session;
 mod lanes;
+mod lease_guard;
 mod outbox;
 mod renewal;
 pub mod rewind;

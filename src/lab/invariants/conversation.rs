@@ -3,6 +3,7 @@
 use super::evidence::Lane;
 use std::collections::HashMap;
 use types::event::ReplyKind;
+use types::excerpt;
 use types::job::JobBody;
 use types::outcome::Outcome;
 use types::session::{Role, history};
@@ -117,7 +118,7 @@ fn remembered(lane: &Lane) -> Vec<String> {
 /// and its output.
 fn turn_lines(lane: &Lane, turn_id: &str) -> Vec<ConversationEntry> {
     let line = |by_user, kind, text: &str| {
-        let text = history::cut(text, history::MAX_TEXT).into_owned();
+        let text = excerpt::cut(text, history::MAX_TEXT).into_owned();
         ConversationEntry { turn_id: turn_id.to_owned(), by_user, kind, text }
     };
     let jobs = lane.handled.iter().filter(|id| lane.turn_of(id) == Some(turn_id)).filter_map(|id| lane.job(id));

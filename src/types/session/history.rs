@@ -1,6 +1,6 @@
 //! The bounded conversation history of a session document: the last 100 entries, at most 256 KiB.
 
-pub use crate::excerpt::cut;
+use crate::excerpt::cut;
 use crate::timestamp::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,9 @@ use crate::execution::read_back::is_answer;
 use crate::execution::reply_stream::StreamEnd;
 use serde_json::{Map, Value, json};
 use types::event::{EventType, Reply, ReplyKind};
+use types::excerpt;
 use types::job::UserMessage;
-use types::session::{Entry, Role, history};
+use types::session::{Entry, Role};
 
 impl Turn<'_> {
     /// Queues a reply to the user and adds it to the history. Its `reply_id` is the same in every attempt of the
@@ -62,7 +63,7 @@ impl Turn<'_> {
             channel: self.session.channel.clone(),
             turn_id: self.id.id.clone(),
             kind,
-            text: history::cut(text, MAX_REPLY).into_owned(),
+            text: excerpt::cut(text, MAX_REPLY).into_owned(),
             seq: 0,
             stream_id: None,
             supersedes: None,
