@@ -37,6 +37,8 @@ const BACKLOG: u64 = 24;
 /// The most messages of a session, so that it remembers all of them.
 const ROUNDS: usize = 90;
 const BACKUPS: usize = 3;
+/// How long all of them may take.
+const BACKUPS_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Every other message leads to an action first.
 async fn model() -> ScriptedModel {
@@ -73,8 +75,8 @@ impl Source {
         let mut round = 0;
         while taken.load(Ordering::SeqCst) < BACKUPS {
             if round == ROUNDS {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
+                let made = || async { taken.load(Ordering::SeqCst) == BACKUPS };
+                return eventually(BACKUPS_DEADLINE, "the backups are made", made).await;
             }
             for number in 0..SESSIONS {
                 let text = if number % 2 == 0 { format!("查 {number} {round}") } else { format!("第{round}句") };

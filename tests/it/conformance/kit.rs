@@ -23,6 +23,11 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub const SHORT: Duration = Duration::from_millis(200);
 /// How far a store's estimate may be ahead of its server's clock.
 pub const AHEAD: Duration = Duration::from_millis(100);
+
+/// Returns when every estimate of the store's clock is after `at`.
+pub async fn clock_is_past(at: Timestamp) {
+    eventually(DEADLINE, "the clock moves on", || async { clock::now() > at.plus(AHEAD) }).await;
+}
 /// Time limit for every wait.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
