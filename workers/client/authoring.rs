@@ -33,8 +33,7 @@ impl GatewayClient {
     ) -> anyhow::Result<Vec<DialogueSummary>> {
         let filters = user_id.map(|id| ("user_id", id)).into_iter().chain(stage.map(|stage| ("stage", stage.as_str())));
         let filters: Vec<_> = filters.collect();
-        let asked = self.api(Method::GET, &["session"]).query(&filters).query(&[("limit", limit.min(1_000))]);
-        self.listing(asked, "sessions").await
+        self.entries(self.api(Method::GET, &["session"]).query(&filters), "sessions", limit).await
     }
 
     pub async fn dialogue(&self, session_id: &str) -> anyhow::Result<DialogueDetails> {

@@ -127,6 +127,10 @@ impl Authoring for MongoStore {
         if let Some(before) = query.before {
             filter.insert("updated_at", doc! {"$lt": date(before)});
         }
+        if let Some((at, session_id)) = query.after {
+            let later = doc! {"updated_at": date(at), "session_id": {"$lt": session_id}};
+            filter.insert("$or", [doc! {"updated_at": {"$lt": date(at)}}, later]);
+        }
         let states = self.db.database.collection::<Document>(STATES);
         let find = states.find(filter).sort(doc! {"updated_at": -1, "session_id": -1});
         let find = find.projection(doc! {"conversations": 0, "turn": 0, "alternatives": 0, "questions": 0});

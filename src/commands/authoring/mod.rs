@@ -15,11 +15,15 @@ pub mod trial;
 pub mod view;
 
 use crate::error::{CommandError, ErrorKind};
+use crate::paging::{Listing, fit, part_of};
 use storage::store::Store;
-use storage::store::authoring::{AuthoringQuery, AuthoringSummary};
+use storage::store::authoring::AuthoringQuery;
 use types::authoring::{Stage, StoredState, WorkflowContext};
 use types::ids;
+use types::page::Bounds;
 use types::session::{Kind, Session};
+use types::timestamp::Timestamp;
+use view::DialogueSummary;
 
 /// For whom a command works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,16 +98,23 @@ pub async fn list(
     author: &Author,
     user_id: Option<String>,
     stage: Option<Stage>,
-    limit: usize,
-) -> Result<Vec<AuthoringSummary>, CommandError> {
+    bounds: Bounds<(Timestamp, String)>,
+) -> Result<Listing<DialogueSummary>, CommandError> {
     if user_id.as_deref().is_some_and(|user_id| !author.sees(user_id)) {
-        return Ok(Vec::new());
+        return Ok(Listing { items: Vec::new(), next: None });
     }
     let user_id = match author {
         Author::User(name) => Some(name.clone()),
         Author::Operator(_) => user_id,
     };
-    Ok(store.authorings(AuthoringQuery { user_id, stage, before: None, limit }).await?)
+    // One more than the page has shows whether there is a next one.
+    let query = AuthoringQuery { user_id, stage, before: None, after: bounds.after, limit: bounds.limit + 1 };
+    let found = store.authorings(query).await?.into_iter().map(DialogueSummary::from);
+    let page =
+        part_of(found, &Bounds::<String> { after: None, limit: bounds.limit, max_bytes: bounds.max_bytes }, |_, _| {
+            true
+        });
+    Ok(fit(page, |one| (one.last_updated, one.session_id.clone())))
 }
 
 /// The error for a dialogue that does not exist.

@@ -95,19 +95,18 @@ fn said(
     text: Option<String>,
     input: Option<Value>,
 ) -> Result<(String, Option<Value>), CommandError> {
-    let invalid = |message: &str, hint: &str| Err(CommandError::invalid("invalid_request", message, hint));
+    let invalid = |message: &str| {
+        let hint = "an agent is told a `text`, a workflow has an `input`";
+        Err(CommandError::invalid("invalid_request", message, hint))
+    };
     let bytes = text.as_ref().map(String::len).unwrap_or_default();
     if bytes > MAX_TEXT {
         let message = format!("text has {bytes} bytes; the limit is {MAX_TEXT}");
         return Err(CommandError::new(ErrorKind::TooLarge, "message_too_large", message, "send a shorter text"));
     }
     match (artifact, text, input) {
-        (_, Some(_), Some(_)) => {
-            invalid("there are `text` and `input`", "an agent is told a `text`, a workflow has an `input`")
-        }
-        (Artifact::Agent, _, Some(_)) => {
-            invalid("input is for workflows; the draft is an agent", "send the message as `text`")
-        }
+        (_, Some(_), Some(_)) => invalid("there are `text` and `input`"),
+        (Artifact::Agent, _, Some(_)) => invalid("input is for workflows; the draft is an agent"),
         (Artifact::Agent, Some(text), None) if !text.trim().is_empty() => Ok((text, None)),
         (Artifact::Agent, ..) => {
             Err(CommandError::invalid("empty_message", "text is empty", "give the message as `text`"))

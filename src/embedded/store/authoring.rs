@@ -105,6 +105,7 @@ fn list(
         if query.user_id.as_ref().is_none_or(|user| *user == one.user_id)
             && query.stage.is_none_or(|stage| stage == one.stage)
             && query.before.is_none_or(|before| one.updated_at < before)
+            && query.after.as_ref().is_none_or(|(at, id)| (one.updated_at, &one.session_id) < (*at, id))
         {
             found.push(one);
         }

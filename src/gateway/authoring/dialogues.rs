@@ -14,7 +14,7 @@ use commands::authoring::view::{ChatHistory, DialogueDetails, DialogueSummary};
 use commands::authoring::{self, Dialogue};
 use commands::deletion::Deletion;
 use commands::enqueue::new_id;
-use commands::paging::{DEFAULT_LIMIT, MAX_LIMIT, bounded};
+use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds};
 use serde::{Deserialize, Serialize};
 use types::authoring::Stage;
 use types::ids::DottedId;
@@ -23,6 +23,9 @@ use types::ids::DottedId;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct DialogueList {
     sessions: Vec<DialogueSummary>,
+    /// The cursor of the next page: give it as `after`. Missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Filter of the listing.
@@ -36,6 +39,8 @@ pub(super) struct DialogueFilter {
     /// The highest number of dialogues.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
+    /// The `next` of the previous page: this page has the entries behind it.
+    after: Option<String>,
 }
 
 pub(super) const CREATE: Operation = Operation::post("/api/v1/session", "authoring", "create_authoring_session")
@@ -72,15 +77,17 @@ pub(super) async fn list(
     caller: Caller,
     Filter(which): Filter<DialogueFilter>,
 ) -> Result<Json<DialogueList>, Reject> {
-    let DialogueFilter { user_id, stage, limit } = which;
-    let found = authoring::list(state.store.as_ref(), &caller.author(), user_id, stage, bounded(limit)?).await?;
-    let mut sessions: Vec<DialogueSummary> = Vec::with_capacity(found.len());
-    for summary in found.into_iter().map(DialogueSummary::from) {
+    let DialogueFilter { user_id, stage, limit, after } = which;
+    let bounds = bounds(after, limit)?;
+    let Listing { items, next } =
+        authoring::list(state.store.as_ref(), &caller.author(), user_id, stage, bounds).await?;
+    let mut sessions: Vec<DialogueSummary> = Vec::with_capacity(items.len());
+    for summary in items {
         if session_in_scope(&state, caller.scope(), &summary.session_id).await.is_ok() {
             sessions.push(summary);
         }
     }
-    Ok(Json(DialogueList { sessions }))
+    Ok(Json(DialogueList { sessions, next }))
 }
 
 pub(super) async fn load(state: &GatewayState, caller: &Caller, session_id: &str) -> Result<Dialogue, Reject> {

@@ -63,7 +63,8 @@ pub(super) const UNUSABLE: Codes = codes! {
         "say in the dialogue what is to be changed";
 };
 pub(super) const TRIAL: Codes = codes! {
-    BAD_REQUEST "invalid_request" "input is for workflows; the draft is an agent" "send the message as `text`";
+    BAD_REQUEST "invalid_request" "input is for workflows; the draft is an agent"
+        "an agent is told a `text`, a workflow has an `input`";
     BAD_REQUEST "empty_message" "text is empty" "give the message as `text`";
     FORBIDDEN "forbidden" "`live` is for operators" "give the results of the calls as `answers`, or ask an operator";
     CONFLICT "busy" "the draft is answering another message of this test" "send the next message when it has ended";

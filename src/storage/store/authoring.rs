@@ -61,6 +61,8 @@ pub struct AuthoringQuery {
     pub stage: Option<Stage>,
     /// Only dialogues that have not changed since this time.
     pub before: Option<Timestamp>,
+    /// Only dialogues behind this place of the listing: the time of the last change, and the session.
+    pub after: Option<(Timestamp, String)>,
     /// The largest number of dialogues to return.
     pub limit: usize,
 }

@@ -147,6 +147,8 @@ pub async fn dialogues_are_listed_last_changed_first_and_filtered(store: Session
     };
     let all = || AuthoringQuery { limit: 10, ..AuthoringQuery::default() };
     assert_eq!(list(all()).await, ["b", "d", "c", "a"]);
+    let after = Some((Timestamp::from_millis(2), "d".to_owned()));
+    assert_eq!(list(AuthoringQuery { after, ..all() }).await, ["c", "a"]);
     assert_eq!(list(AuthoringQuery { user_id: Some("alice".into()), limit: 2, ..all() }).await, ["d", "c"]);
     assert_eq!(list(AuthoringQuery { stage: Some(Stage::Completed), ..all() }).await, ["d"]);
     assert_eq!(list(AuthoringQuery { before: Some(Timestamp::from_millis(2)), ..all() }).await, ["a"]);

@@ -176,11 +176,8 @@ async fn a_page_of_large_entries_ends_early_and_none_is_lost(backend: Backend) {
 }
 
 /// GET endpoints that are no listings, although they respond with lists: what bounds them.
-const NO_LISTINGS: [(&str, &str); 3] = [
-    ("list_authoring_sessions", "at most the newest 1,000 dialogues"),
-    ("doctor", "one finding for each check"),
-    ("search_knowledge", "at most 50 passages of bounded size"),
-];
+const NO_LISTINGS: [(&str, &str); 2] =
+    [("doctor", "one finding for each check"), ("search_knowledge", "at most 50 passages of bounded size")];
 
 #[tokio::test]
 async fn every_listing_of_the_description_has_a_limit_and_a_cursor() {

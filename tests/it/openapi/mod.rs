@@ -96,7 +96,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
 ];
 
 /// The codes whose hint depends on the request.
-const OWN_HINTS: &[&str] = &["invalid_query", "invalid_id", "invalid_event_id", "invalid_request"];
+const OWN_HINTS: &[&str] = &["invalid_query", "invalid_id", "invalid_event_id"];
 
 /// The OpenAPI document.
 struct Described(Value);
