@@ -2,6 +2,7 @@
 
 use super::stage::Stage;
 use super::state::{AgentState, StoredState};
+use crate::json_kind::json_kind;
 use crate::timestamp::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -21,7 +22,7 @@ impl Loaded {
         let mut fields = Fields { found: Map::new(), problems: Vec::new() };
         match stored {
             Value::Object(found) => fields.found = found,
-            other => fields.problems.push(format!("the state is {}, not an object", kind(&other))),
+            other => fields.problems.push(format!("the state is {}, not an object", json_kind(&other))),
         }
         let state = stored_state(session_id, &mut fields, now);
         Self { state, problems: fields.problems }
@@ -99,7 +100,7 @@ impl Fields {
             None | Some(Value::Null) => return Vec::new(),
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.problems.push(format!("{name} is {}, not a list", kind(&other)));
+                self.problems.push(format!("{name} is {}, not a list", json_kind(&other)));
                 return Vec::new();
             }
         };
@@ -111,17 +112,6 @@ impl Fields {
             }
         }
         readable
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

@@ -26,23 +26,7 @@ async fn a_dialogue_leads_to_a_workflow_in_use(backend: Backend) {
     assert_eq!(state(&engine).await.state.clarification_context.pending_questions, ["when"]);
     say(&engine, "m-2", "八点").await;
     let second = told(&engine, "m-2").await;
-    let expected = [
-        "clarification",
-        "message",
-        "negotiation",
-        "message",
-        "gap_analysis",
-        "workflow_generation",
-        "workflow_generation_started",
-        "message",
-        "workflow_draft",
-        "debug",
-        "workflow_debugging",
-        "workflow_complete",
-        "completed",
-        "message",
-    ];
-    assert_eq!(whole(&second), expected);
+    assert_eq!(whole(&second), LEADS_TO_A_DOCUMENT);
     ends_once(&second);
     let last = json!(second.last());
     assert_eq!((&last["workflow_id"], &last["delta"]), (&json!("id-s1"), &last["content"]["text"]));

@@ -26,6 +26,24 @@ use types::event::Event;
 use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
+/// The events of a turn that leads from the last answer to a published document, as [`whole`] names them.
+const LEADS_TO_A_DOCUMENT: [&str; 14] = [
+    "clarification",
+    "message",
+    "negotiation",
+    "message",
+    "gap_analysis",
+    "workflow_generation",
+    "workflow_generation_started",
+    "message",
+    "workflow_draft",
+    "debug",
+    "workflow_debugging",
+    "workflow_complete",
+    "completed",
+    "message",
+];
+
 /// A rehearsal in which every test passes.
 pub struct Passing;
 

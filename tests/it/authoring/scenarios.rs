@@ -148,23 +148,7 @@ async fn s20_a_wish_becomes_a_workflow_that_runs(backend: Backend) {
     let second = chat(&gateway, &session_id, "所有邮件，support 邮箱，发到 #mail", "m-2").await;
     assert_eq!(kinds(&second), ["clarification", "message", "negotiation", "clarification", "message"]);
     let third = chat(&gateway, &session_id, "标题", "m-3").await;
-    let expected = [
-        "clarification",
-        "message",
-        "negotiation",
-        "message",
-        "gap_analysis",
-        "workflow_generation",
-        "workflow_generation_started",
-        "message",
-        "workflow_draft",
-        "debug",
-        "workflow_debugging",
-        "workflow_complete",
-        "completed",
-        "message",
-    ];
-    assert_eq!(kinds(&third), expected, "{third:#?}");
+    assert_eq!(kinds(&third), LEADS_TO_A_DOCUMENT, "{third:#?}");
     let debugged = &of_kind(&third, "workflow_debugging")["data"];
     assert_eq!((&debugged["ok"], &debugged["tests"]["passed"]), (&json!(true), &json!(2)), "{debugged}");
     assert_eq!(of_kind(&third, "workflow_draft")["data"]["definition"]["nodes"][0]["node_id"], "title");
