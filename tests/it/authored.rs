@@ -122,6 +122,13 @@ async fn a_workflow_becomes_a_draft_that_is_checked_and_published(backend: Backe
     other.config.preferences = [("target_id".to_owned(), id.clone())].into();
     drafted(&bench, &mut other, &answer(graph("other"), json!([]))).await;
     assert_eq!(publish(&bench, &mut other, true).await.unwrap_err().code(), "id_taken");
+    // Also if its document is the same: the dialogue would own what another user has published.
+    let mut bob = dialogue(Origin::Create, "", Artifact::Workflow);
+    (bob.state.user_id, bob.config.preferences) = ("bob".into(), [("target_id".to_owned(), id.clone())].into());
+    drafted(&bench, &mut bob, &answer(graph("好"), json!([]))).await;
+    let order = Order { hash: &draft.hash, by: "bob", owner: Some("bob"), force: true };
+    assert_eq!(bob.draft.as_ref().unwrap().hash, draft.hash);
+    assert_eq!(publication::publish(&bench, &bob, order).await.unwrap().unwrap_err().code(), "id_taken");
 }
 
 async fn an_edit_replaces_only_the_version_that_it_began_with(backend: Backend) {

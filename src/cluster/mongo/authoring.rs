@@ -70,7 +70,7 @@ pub fn validator() -> Document {
             "workflow_id": {"bsonType": ["string", "null"]},
             "clarification_context": {"bsonType": "object"},
             "workflow_context": {"bsonType": "object"},
-            "version": {"bsonType": ["int", "long"]},
+            "version": {"bsonType": ["int", "long"], "minimum": 1},
             "created_at": {"bsonType": "date"},
             "updated_at": {"bsonType": "date"},
         },
@@ -174,7 +174,9 @@ impl Writes<'_> {
             return Ok(Saved::Fenced);
         }
         if save.state.version == 0 {
-            states.insert_one(state).session(transaction).await?;
+            // No state, or one whose version is damaged. Beside a good one the unique index refuses the new one.
+            let damaged = doc! {"session_id": session_id, "version": {"$not": {"$gte": 1}}};
+            states.replace_one(damaged, state).upsert(true).session(transaction).await?;
             return Ok(Saved::Saved(next.version));
         }
         let read = doc! {"session_id": session_id, "version": int(save.state.version)};
@@ -236,7 +238,7 @@ impl Db {
     /// Removes a deleted workflow or agent from the states and sessions that name it.
     pub(super) async fn forget_artefact(&self, id: &str) -> Result<()> {
         let states = self.database.collection::<Document>(STATES);
-        let update = doc! {"$set": {"workflow_id": null}, "$inc": {"version": 1}};
+        let update = doc! {"$set": {"workflow_id": null, "draft": null, "published": null}, "$inc": {"version": 1}};
         self.in_time(states.update_many(doc! {"workflow_id": id}, update)).await?;
         // Sessions have the index, so they tell which states began with it.
         let sessions = self.database.collection::<Document>("sessions");

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
 use thiserror::Error;
-use types::authoring::state::MAX_GAPS;
+use types::authoring::state::{MAX_GAPS, MAX_INFO_VALUE};
 use types::authoring::{AlternativeOption, Artifact, ClarificationQuestion};
+use types::excerpt::cut;
 
 /// A question to the model; each has a schema of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,12 +61,16 @@ impl Question {
 #[error("the answer cannot be used: {}", .0.join("; "))]
 pub struct Unusable(pub Vec<String>);
 
+/// The most problems of an answer that are named.
+const MAX_PROBLEMS: usize = 10;
+
 impl Unusable {
     pub(super) fn because(problem: impl Into<String>) -> Self {
         Self(vec![problem.into()])
     }
 
-    fn unless_none(problems: Vec<String>) -> Result<(), Self> {
+    fn unless_none(mut problems: Vec<String>) -> Result<(), Self> {
+        problems.truncate(MAX_PROBLEMS);
         if problems.is_empty() { Ok(()) } else { Err(Self(problems)) }
     }
 }
@@ -181,16 +186,14 @@ impl GapAnalysis {
             !capability.provided_by.as_ref().is_some_and(|provider| catalogue.contains(provider))
         };
         let mut seen = HashSet::new();
-        let missing: Vec<_> = self
-            .capabilities
-            .iter()
-            .filter(known)
-            .filter(|capability| seen.insert(capability.need.as_str()))
-            .take(MAX_GAPS)
-            .collect();
+        let mut missing: Vec<_> = self.capabilities.iter().filter(known).collect();
+        // Required ones first: of two mentions of a need, and beyond the limit, they count.
+        missing.sort_by_key(|capability| !capability.required);
+        let missing: Vec<_> =
+            missing.into_iter().filter(|capability| seen.insert(capability.need.as_str())).take(MAX_GAPS).collect();
         let of = |required: bool| {
             let gaps = missing.iter().filter(move |capability| capability.required == required);
-            gaps.map(|capability| capability.need.clone()).collect::<Vec<_>>()
+            gaps.map(|capability| cut(&capability.need, MAX_INFO_VALUE).into_owned()).collect::<Vec<_>>()
         };
         (of(true), of(false))
     }
@@ -215,7 +218,7 @@ impl Alternatives {
         if self.alternatives.len() > MAX_GAPS {
             problems.push(format!("there are {} alternatives; offer at most {MAX_GAPS}", self.alternatives.len()));
         }
-        for (place, one) in self.alternatives.iter().enumerate() {
+        for (place, one) in self.alternatives.iter().enumerate().take(MAX_GAPS) {
             if one.id.trim().is_empty() || one.title.trim().is_empty() {
                 problems.push(format!("alternatives[{place}] needs an `id` and a `title`"));
             } else if !ids.insert(one.id.trim()) {
@@ -224,6 +227,7 @@ impl Alternatives {
             let named = gaps.contains(&one.resolves) || (one.resolves.is_empty() && gaps.len() < 2);
             if !named {
                 let gaps = gaps.join("`, `");
+                let gaps = cut(&gaps, 1_024);
                 problems.push(format!("alternatives[{place}].resolves must be one of `{gaps}`, word for word"));
             }
         }
@@ -284,7 +288,7 @@ fn questions(questions: &[ClarificationQuestion]) -> Vec<String> {
     if questions.len() > MAX_QUESTIONS {
         problems.push(format!("there are {} questions; ask at most {MAX_QUESTIONS} at a time", questions.len()));
     }
-    for (place, question) in questions.iter().enumerate() {
+    for (place, question) in questions.iter().enumerate().take(MAX_QUESTIONS) {
         if question.id.trim().is_empty() || question.question.trim().is_empty() {
             problems.push(format!("questions[{place}] needs an `id` and a `question`"));
         } else if !ids.insert(question.id.as_str()) {

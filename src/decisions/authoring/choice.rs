@@ -17,13 +17,16 @@ const AROUND: [&str; 19] = [
     "option",
     "alternative",
     "number",
-    "no",
+    "no.",
     "the",
     "one",
     "#",
     "个",
     "号",
 ];
+
+/// Those of them that make a number of the word "one".
+const COUNTING: [&str; 8] = ["方案", "选项", "第", "option", "alternative", "number", "no.", "#"];
 
 /// The alternative that `message` chooses, if it chooses exactly one.
 pub(super) fn choose<'a>(offered: &'a [AlternativeOption], message: &str) -> Option<&'a AlternativeOption> {
@@ -52,12 +55,20 @@ fn number(said: &str) -> Option<usize> {
     if let Some(number) = numeral(rest) {
         return Some(number);
     }
+    let mut counts = false;
     // Each round takes a word off one end, so this ends.
     loop {
-        let next = AROUND.iter().find_map(|word| rest.strip_prefix(word).or_else(|| rest.strip_suffix(word)))?;
+        let (word, next) = AROUND.iter().find_map(|word| {
+            let next = rest.strip_prefix(word).or_else(|| rest.strip_suffix(word))?;
+            Some((word, next))
+        })?;
+        counts |= COUNTING.contains(word);
         rest = next.trim_matches(|c: char| c.is_whitespace() || ".:：。、".contains(c));
-        if let Some(number) = numeral(rest) {
-            return Some(number);
+        match numeral(rest) {
+            // "Pick one" chooses none.
+            Some(1) if !counts && ["一", "one"].contains(&rest) => return None,
+            Some(number) => return Some(number),
+            None => {}
         }
     }
 }
@@ -104,13 +115,30 @@ mod tests {
             ("the third one", "third"),
             ("No. 1", "alt_mail"),
             ("#1", "alt_mail"),
+            ("one", "alt_mail"),
+            ("方案一", "alt_mail"),
+            ("the first one", "alt_mail"),
             ("ALT_MAIL", "alt_mail"),
             ("发邮件！", "alt_mail"),
             ("leave it out", "alt_2"),
         ] {
             assert_eq!(choose(&offered, message).map(|one| one.id.as_str()), Some(id), "{message}");
         }
-        for message in ["随便", "4", "0", "", "第", "2 或 3", "发邮件吧，或者别的", "999999", "选"] {
+        for message in [
+            "随便",
+            "4",
+            "0",
+            "",
+            "第",
+            "2 或 3",
+            "发邮件吧，或者别的",
+            "999999",
+            "选",
+            "No one",
+            "选一个",
+            "一个",
+            "the one",
+        ] {
             assert_eq!(choose(&offered, message), None, "{message}");
         }
     }

@@ -62,13 +62,20 @@ pub fn go_on(stored: &mut StoredState, turn_id: &str, now: Timestamp) -> bool {
 
 /// Ends the turn with a failure. The four failures of the dialogue itself put it into the stage `error`.
 pub fn fault(stored: &mut StoredState, code: ErrorCode, details: &str, now: Timestamp) {
+    Recorder::new(stored, BTreeMap::new(), now).end(code, details);
+}
+
+/// Ends a turn that another attempt has begun, or that has shown nothing: its events are numbered from `next` on.
+pub fn leave(stored: &mut StoredState, code: ErrorCode, details: &str, next: u64, now: Timestamp) {
+    let turn = stored.turn.get_or_insert_default();
+    let is_silent = next == 0 && turn.seq == 0;
+    turn.seq = turn.seq.max(next);
+    turn.ended = false;
     let mut recorder = Recorder::new(stored, BTreeMap::new(), now);
-    let stage = recorder.stored.state.stage;
-    if code.changes_stage() && !matches!(stage, Stage::Error | Stage::Completed) {
-        recorder.stored.resume_stage = Some(stage);
-        recorder.enter(Stage::Error);
+    if is_silent {
+        recorder.tell_stage();
     }
-    recorder.fail(code, details);
+    recorder.end(code, details);
 }
 
 /// The stage that a message begins in.

@@ -6,11 +6,12 @@ use super::{MAX_GAP_ROUNDS, MAX_LOOPS, words};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use types::authoring::message::{Complete, Debugging, DraftWritten};
-use types::authoring::state::MAX_INFO;
+use types::authoring::state::{MAX_GAPS, MAX_INFO, MAX_INFO_VALUE};
 use types::authoring::{
-    Artifact, Body, ClarificationQuestion, Draft, ErrorCode, GapRounds, MessageType, Publish, Published, Purpose,
-    Stage, StoredState, TestCounts,
+    AlternativeOption, Artifact, Body, ClarificationQuestion, Draft, ErrorCode, GapRounds, MessageType, Publish,
+    Published, Purpose, Stage, StoredState, TestCounts,
 };
+use types::excerpt::cut;
 use types::timestamp::Timestamp;
 
 /// What the dialogue needs next.
@@ -165,6 +166,7 @@ impl Recorder<'_> {
     fn clarified(&mut self, answer: Clarification) {
         if !answer.intent_summary.trim().is_empty() {
             self.stored.state.intent_summary = answer.intent_summary;
+            shorten(&mut self.stored.state.intent_summary);
         }
         self.collect(&answer.collected_info);
         self.asks(answer.questions);
@@ -243,7 +245,7 @@ impl Recorder<'_> {
 
     fn offered(&mut self, answer: Alternatives) {
         if !answer.alternatives.is_empty() {
-            self.stored.state.alternatives = answer.alternatives;
+            self.stored.state.alternatives = answer.alternatives.into_iter().map(bounded).collect();
             if let [gap] = self.stored.state.gaps.as_slice() {
                 for one in self.stored.state.alternatives.iter_mut().filter(|one| one.resolves.is_empty()) {
                     gap.clone_into(&mut one.resolves);
@@ -342,7 +344,12 @@ impl Recorder<'_> {
         }
     }
 
-    fn asks(&mut self, questions: Vec<ClarificationQuestion>) {
+    fn asks(&mut self, mut questions: Vec<ClarificationQuestion>) {
+        for question in &mut questions {
+            shorten(&mut question.question);
+            question.options.truncate(MAX_GAPS);
+            question.options.iter_mut().for_each(shorten);
+        }
         let ids = questions.iter().map(|question| question.id.clone()).collect();
         self.stored.state.clarification_context.pending_questions = ids;
         self.stored.questions = questions;
@@ -358,4 +365,17 @@ impl Recorder<'_> {
         let turn = self.stored.turn.get_or_insert_default();
         !std::mem::replace(&mut turn.reopened, true)
     }
+}
+
+/// Bounds a text of the model that the state keeps.
+fn shorten(text: &mut String) {
+    if text.len() > MAX_INFO_VALUE {
+        *text = cut(text, MAX_INFO_VALUE).into_owned();
+    }
+}
+
+fn bounded(mut one: AlternativeOption) -> AlternativeOption {
+    one.trade_offs.truncate(MAX_GAPS);
+    one.trade_offs.iter_mut().chain([&mut one.title, &mut one.description, &mut one.approach]).for_each(shorten);
+    one
 }

@@ -18,7 +18,7 @@ pub mod schema;
 pub mod words;
 
 pub use answer::{Question, Unusable};
-pub use entry::{begin, fault, go_on};
+pub use entry::{begin, fault, go_on, leave};
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
 pub use recorder::pending_actions;
 pub use recorder::workflow_id;

@@ -3,9 +3,11 @@
 use super::words;
 use std::collections::BTreeMap;
 use types::authoring::message::{ErrorContent, GenerationStarted};
+use types::authoring::state::{MAX_INFO_VALUE, MAX_MESSAGE};
 use types::authoring::{
     Body, ErrorCode, Event, MessageContent, MessageType, Origin, Speaker, Stage, StatusContent, StoredState, TurnState,
 };
+use types::excerpt::cut;
 use types::timestamp::Timestamp;
 
 /// Changes a state, and records the events that tell of it.
@@ -101,16 +103,26 @@ impl<'a> Recorder<'a> {
         self.push(body, true);
     }
 
+    /// Ends the turn with a failure. The four failures of the dialogue itself put it into the stage `error`.
+    pub(super) fn end(&mut self, code: ErrorCode, details: &str) {
+        let stage = self.stored.state.stage;
+        if code.changes_stage() && !matches!(stage, Stage::Error | Stage::Completed) {
+            self.stored.resume_stage = Some(stage);
+            self.enter(Stage::Error);
+        }
+        self.fail(code, details);
+    }
+
     /// Reports a failure, and waits for the user.
     pub(super) fn fail(&mut self, code: ErrorCode, details: &str) {
         let message = words::error(code, self.stored.config.language).to_owned();
-        let (details, is_recoverable) = (details.to_owned(), code.is_recoverable());
+        let (details, is_recoverable) = (cut(details, MAX_INFO_VALUE).into_owned(), code.is_recoverable());
         self.push(Body::Error { content: ErrorContent { error_code: code, message, details, is_recoverable } }, true);
     }
 
     fn content(&self, text: &str, message_type: MessageType) -> MessageContent {
         let mut content = MessageContent {
-            text: text.to_owned(),
+            text: cut(text, MAX_MESSAGE).into_owned(),
             role: Speaker::Assistant,
             message_type,
             metadata: self.notes.clone(),

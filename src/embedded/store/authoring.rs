@@ -124,6 +124,8 @@ pub(super) fn forget_artefact(tables: &mut Tables<'_>, id: &str) -> std::result:
         let Ok(loaded) = loaded(session_id.value(), bytes.value(), now) else { continue };
         let (mut stored, mut names) = (loaded.state, false);
         if stored.state.workflow_id.as_deref() == Some(id) {
+            // What others publish under the id from now on is not of this dialogue.
+            (stored.draft, stored.published) = (None, None);
             (stored.state.workflow_id, names) = (None, true);
         }
         if stored.state.workflow_context.source_workflow_id == id {

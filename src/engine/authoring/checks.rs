@@ -90,7 +90,10 @@ pub async fn examine(
         let rehearsed = rehearse(bench, definition, &tests, limit).await;
         report.tests = results(&rehearsed);
         plan = rehearsed.plan;
-        if rehearsed.passed == 0 && rehearsed.failed == 0 {
+        // The engine's own test says nothing of what the document is for.
+        let counts = |test: &RehearsedTest| cases.is_empty() || test.name != failing_calls::NAME;
+        let has_run = |test: &RehearsedTest| !matches!(test.result, TestResult::NotRun { .. });
+        if !rehearsed.tests.iter().any(|test| counts(test) && has_run(test)) {
             let hint = "give the dialogue more time (`config.timeout_seconds`), or see why no test could run";
             report
                 .errors

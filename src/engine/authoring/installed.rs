@@ -191,7 +191,9 @@ impl Workshop for Installed<'_> {
         }
         let hash = stored.draft.as_ref().map(|draft| draft.hash.as_str()).unwrap_or_default();
         let user = stored.state.user_id.as_str();
-        let order = Order { hash, by: user, owner: Some(user).filter(|user| !user.is_empty()), force: false };
+        // Somebody who changes what exists does not take it from its owner.
+        let owner = Some(user).filter(|user| !user.is_empty() && artifact::is_new(stored));
+        let order = Order { hash, by: user, owner, force: false };
         Ok(publication::told(publication::publish(self.bench, stored, order).await?))
     }
 }

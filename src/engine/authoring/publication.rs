@@ -116,6 +116,9 @@ pub async fn publish(
     let over = stored_hash(bench, stored.artifact, &id).await?;
     let now = current(store, stored.artifact, &id).await?.map(|source| source.hash);
     if now.as_ref() == Some(&last.hash) {
+        if let Err(refusal) = check_adoption(bench, stored, &id, order.owner).await? {
+            return Ok(Err(refusal));
+        }
         // Published before: by a turn that was interrupted before it saved the state, or by somebody else.
         let published = stored.published.clone().filter(|known| known.hash == last.hash).unwrap_or(published);
         return Ok(Ok(Done { published, changed: false, warnings: Vec::new() }));
@@ -138,6 +141,22 @@ pub async fn publish(
         PublishEnd::Unchanged => Ok(Done { published, changed: false, warnings }),
         PublishEnd::Moved(now) => Err(Refusal::SourceChanged { id, base: last.base_hash.clone(), now }),
     })
+}
+
+/// Checks that a new artefact does not take over the same document that somebody else has published under its id.
+async fn check_adoption(
+    bench: &Workbench,
+    stored: &StoredState,
+    id: &str,
+    by: Option<&str>,
+) -> Result<Result<(), Refusal>, StoreError> {
+    if !is_new(stored) {
+        return Ok(Ok(()));
+    }
+    let owner = bench.store.owner(stored.artifact, id).await?;
+    let is_own = owner.as_deref() == by || owner.as_deref() == Some(&stored.state.user_id);
+    let taken = || Refusal::Id(IdProblem::Taken { kind: stored.artifact.as_str(), id: id.to_owned() });
+    Ok(if is_own { Ok(()) } else { Err(taken()) })
 }
 
 /// Checks that nobody else's work is replaced.

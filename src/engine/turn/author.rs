@@ -12,7 +12,7 @@ use outlet::LaneOutlet;
 use std::collections::BTreeMap;
 use storage::store::records::{Change, TimerChange};
 use tracing::warn;
-use types::authoring::{Body, ErrorCode, Event, MessageContent, Speaker, StoredState, WorkflowContext};
+use types::authoring::{Body, ErrorCode, Event, MessageContent, Publish, Speaker, StoredState, WorkflowContext};
 use types::event::ReplyKind;
 use types::outcome::Outcome;
 use types::session::{Role, Session, Status};
@@ -138,6 +138,8 @@ impl Turn<'_> {
 fn rebuilt(session: &Session, now: Timestamp) -> StoredState {
     let id = uuid::Uuid::new_v4().to_string();
     let mut stored = StoredState::new(id, &session.session_id, &session.user_id, WorkflowContext::default(), now);
+    // What the dialogue was to make is lost with its state, so nothing is published by itself.
+    stored.publish = Publish::Manual;
     for entry in session.history.iter() {
         let speaker = if entry.role == Role::User { Speaker::User } else { Speaker::Assistant };
         stored.state.say(speaker, &entry.text, BTreeMap::new(), entry.at);

@@ -1,6 +1,7 @@
 //! Reads a stored state field by field, so that a damaged one leaves a dialogue that goes on.
 
-use super::stage::Stage;
+use super::config::ConversationConfig;
+use super::stage::{Artifact, Publish, Stage};
 use super::state::{AgentState, StoredState};
 use crate::json_kind::json_kind;
 use crate::timestamp::Timestamp;
@@ -39,6 +40,12 @@ impl Loaded {
 
 fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> StoredState {
     let resume_stage = fields.optional("resume_stage");
+    let (config, artifact) = (fields.optional::<ConversationConfig>("config"), fields.optional::<Artifact>("artifact"));
+    // Nothing is published by itself if it is not certain that this is wanted.
+    let publish = fields.optional("publish").unwrap_or_else(|| match (&config, artifact) {
+        (Some(config), Some(artifact)) => config.publish(artifact),
+        _ => Publish::Manual,
+    });
     StoredState {
         id: fields.required("_id", String::new),
         version: fields.optional("version").unwrap_or_default(),
@@ -46,9 +53,9 @@ fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> Stored
         questions: fields.items("questions"),
         turns: fields.optional("turns").unwrap_or_default(),
         total_entries: fields.optional("total_entries").unwrap_or_default(),
-        config: fields.optional("config").unwrap_or_default(),
-        artifact: fields.optional("artifact").unwrap_or_default(),
-        publish: fields.optional("publish").unwrap_or_default(),
+        config: config.unwrap_or_default(),
+        artifact: artifact.unwrap_or_default(),
+        publish,
         draft: fields.optional("draft"),
         published: fields.optional("published"),
         previous_stage: fields.optional("previous_stage").unwrap_or_default(),
@@ -176,6 +183,13 @@ mod tests {
         assert_eq!(state.state.stage, Stage::GapAnalysis, "where it stood before the fault");
         assert_eq!(state.state.conversations, full().state.conversations);
         assert_eq!((state.turn.is_none(), state.repaired_at), (true, Some(now)));
+        // What is not certain is not published by itself.
+        for (damaged, expected) in [(["publish"].as_slice(), Publish::Auto), (&["publish", "config"], Publish::Manual)]
+        {
+            let mut json = serde_json::to_value(StoredState { publish: Publish::Manual, ..full() }).unwrap();
+            damaged.iter().for_each(|field| json[*field] = json!(7));
+            assert_eq!(Loaded::read("s", json, now).state.publish, expected, "{damaged:?}");
+        }
         for stored in [json!({}), json!(1), json!({"conversations": "x"}), json!(null)] {
             let loaded = Loaded::read("s", stored, now);
             assert_eq!((loaded.state.state.stage, loaded.state.state.session_id.as_str()), (Stage::Clarification, "s"));

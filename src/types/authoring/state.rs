@@ -351,6 +351,11 @@ impl StoredState {
 
     /// Changes the settings of a dialogue that has begun. What it makes stays.
     pub fn reconfigured(mut self, config: ConversationConfig) -> Self {
+        let is_new = self.published.is_none() && self.state.workflow_context.origin != Origin::Edit;
+        if is_new && config.target_id() != self.config.target_id() {
+            // The document has its id in it, so it is written again under the new one.
+            (self.state.workflow_id, self.draft) = (None, None);
+        }
         self.publish = config.publish(self.artifact);
         self.config = config;
         self
@@ -436,5 +441,23 @@ mod tests {
         assert_eq!(state.state.clarification_context.purpose, Purpose::TemplateModification);
         assert_eq!((state.artifact, state.publish), (Artifact::Agent, Publish::Manual));
         assert!(!state.has_workflow() && !state.in_turn());
+    }
+
+    #[test]
+    fn another_target_id_makes_another_document() {
+        let state = StoredState::new("id".into(), "s", "u", WorkflowContext::default(), Timestamp::default());
+        let wants = |id: &str| ConversationConfig {
+            preferences: [("target_id".to_owned(), id.to_owned())].into(),
+            ..Default::default()
+        };
+        let mut state = state.configured(wants("taken"), None);
+        state.state.workflow_id = Some("taken".into());
+        state.draft = Some(Draft::default());
+        let same = state.clone().reconfigured(ConversationConfig { max_turns: 9, ..wants("taken") });
+        assert!(same.draft.is_some() && same.state.workflow_id.is_some());
+        let other = state.clone().reconfigured(wants("free"));
+        assert!(other.draft.is_none() && other.state.workflow_id.is_none());
+        state.published = Some(Published::default());
+        assert!(state.reconfigured(wants("free")).draft.is_some(), "what is published keeps its id");
     }
 }

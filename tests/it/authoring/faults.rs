@@ -161,7 +161,9 @@ async fn a_turn_that_fails_for_good_ends_with_an_error(mut backend: Backend) {
     let turn = engine.turn("s1", "m-1").await;
     assert_eq!(turn.outcome, Outcome::Cancelled);
     let events = told(&engine, "m-1").await;
-    assert_eq!(whole(&events), ["internal"]);
+    assert_eq!(whole(&events), ["clarification", "error", "internal"]);
+    ends_once(&events);
+    assert_eq!(state(&engine).await.resume_stage, Some(Stage::Clarification));
     assert_eq!(json!(events.last())["content"]["is_recoverable"], false);
     assert_eq!(engine.said("s1").await, [], "no apology");
     say(&engine, "m-2", "每天汇总").await;

@@ -229,9 +229,13 @@ async fn mongodb_itself_refuses_a_state_that_cannot_be_and_a_damaged_one_is_repa
         document.extend(change);
         states.insert_one(document).await.unwrap_err().to_string()
     };
-    for change in
-        [doc! {"stage": "foo"}, doc! {"debug_loop_count": -1}, doc! {"user_id": null}, doc! {"conversations": "x"}]
-    {
+    for change in [
+        doc! {"stage": "foo"},
+        doc! {"debug_loop_count": -1},
+        doc! {"user_id": null},
+        doc! {"conversations": "x"},
+        doc! {"version": 0_i64},
+    ] {
         assert!(insert(change.clone()).await.contains("121"), "{change}");
     }
     assert!(insert(doc! {"session_id": "s"}).await.contains("11000"));
@@ -251,6 +255,18 @@ async fn mongodb_itself_refuses_a_state_that_cannot_be_and_a_damaged_one_is_repa
     assert!(repaired.get_datetime("repaired_at").is_ok() && repaired.get_array("conversations").is_ok());
     let session = sessions.find_one(doc! {"_id": "s"}).await.unwrap().unwrap();
     assert_eq!(session.get_str("agent_stage").unwrap(), "negotiation");
+
+    let damage = doc! {"update": "workflow_agent_states", "bypassDocumentValidation": true, "updates":
+    [{"q": {"session_id": "s"}, "u": {"$set": {"version": -1}}}]};
+    database.run_command(damage).await.unwrap();
+    let state = store.authoring("s").await.unwrap().unwrap().repaired(base::clock::now());
+    let save = SaveAuthoring { state, epoch: Some(grant.session.epoch) };
+    assert_eq!(store.save_authoring(save).await.unwrap(), Saved::Saved(1), "no dialogue is stuck by its version");
+    let save = SaveAuthoring {
+        state: StoredState::new("id".into(), "s", "alice", WorkflowContext::default(), base::clock::now()),
+        epoch: Some(grant.session.epoch),
+    };
+    assert_eq!(store.save_authoring(save).await.unwrap(), Saved::Conflict, "a good version is not replaced");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

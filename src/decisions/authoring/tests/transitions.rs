@@ -310,3 +310,43 @@ fn answers_that_cannot_be_used_are_named() {
     let nothing = Input::Offered(Alternatives { reply: "…".into(), alternatives: vec![] });
     assert!(refused(&mut dialogue, nothing).contains("`alternatives` is empty"));
 }
+
+#[test]
+fn a_required_gap_counts_whatever_optional_ones_come_before_it() {
+    let mut dialogue = agreed();
+    dialogue.input(analysed(&[("mail", false, None), ("mail", true, None)]));
+    assert_eq!(dialogue.stored.state.stage, Stage::AlternativeGeneration);
+    let mut dialogue = agreed();
+    let names: Vec<String> = (0..40).map(|n| format!("gap {n}")).collect();
+    let mut many: Vec<(&str, bool, Option<&str>)> = names.iter().map(|name| (name.as_str(), false, None)).collect();
+    many.push(("mail", true, None));
+    dialogue.input(analysed(&many));
+    assert_eq!(dialogue.stored.state.stage, Stage::AlternativeGeneration);
+}
+
+#[test]
+fn texts_of_the_model_are_bounded_in_the_state_and_in_events() {
+    let mut dialogue = Dialogue::new(new());
+    let mut long = question("q", true);
+    long.question = "长".repeat(500_000);
+    let Input::Clarified(mut answer) = clarified(vec![long]) else { unreachable!() };
+    (answer.reply, answer.intent_summary) = ("长".repeat(500_000), "长".repeat(500_000));
+    dialogue.say("做个工作流").input(Input::Clarified(answer));
+    let bytes = serde_json::to_string(&dialogue.stored).unwrap().len();
+    assert!(bytes < 400_000, "{bytes}");
+    fault(&mut dialogue.stored, ErrorCode::InvalidAnswer, &"x".repeat(1_000_000), Timestamp::from_millis(9));
+    let bytes = serde_json::to_string(&dialogue.stored).unwrap().len();
+    assert!(bytes < 400_000, "{bytes}");
+}
+
+#[test]
+fn a_turn_that_is_left_begins_with_its_stage_unless_it_has_shown_something() {
+    let mut dialogue = agreed();
+    let shown = dialogue.stored.turn.as_ref().unwrap().seq;
+    leave(&mut dialogue.stored, ErrorCode::Internal, "gone", 0, Timestamp::from_millis(9));
+    let events = &dialogue.stored.turn.as_ref().unwrap().events;
+    let types: Vec<_> = events.iter().map(|event| serde_json::to_value(event).unwrap()["type"].clone()).collect();
+    assert_eq!(types, ["status", "error"]);
+    assert_eq!((events[0].seq, events[1].is_final, dialogue.stored.state.stage), (shown, true, Stage::Error));
+    assert_eq!(dialogue.stored.resume_stage, Some(Stage::GapAnalysis));
+}

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use types::authoring::{Artifact, ClarificationQuestion, Conversation, Origin, Speaker, StoredState};
+use types::excerpt::cut;
 
 /// Limit in bytes on the conversation before the last message of the user.
 const MAX_CONVERSATION: usize = 24 * 1024;
@@ -146,13 +147,4 @@ pub(super) fn schema(artifact: Artifact, facts: &Facts) -> String {
         }
     }
     without_unused(schema).to_string()
-}
-
-/// A text of at most about `most` bytes, with a note if it was longer.
-fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    if text.len() <= most {
-        return Cow::Borrowed(text);
-    }
-    let end = text.floor_char_boundary(most);
-    Cow::Owned(format!("{}… (cut: {end} of {} bytes)", &text[..end], text.len()))
 }
