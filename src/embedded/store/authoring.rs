@@ -80,7 +80,7 @@ fn may_save(session: &Session, epoch: Option<u64>) -> bool {
         && epoch.map_or_else(free, |epoch| session.epoch == epoch && session.lease.is_some())
 }
 
-/// Reads a state. Only bytes of a newer version are an error.
+/// Reads a state. Fails only if a newer version of the program wrote it.
 fn loaded(session_id: &str, bytes: &[u8], now: Timestamp) -> std::result::Result<Loaded, FileFault> {
     match decode::<Value>(|| format!("the state of `{session_id}`"), bytes) {
         Ok(stored) => Ok(Loaded::read(session_id, stored, now)),
@@ -120,11 +120,11 @@ pub(super) fn forget_artefact(tables: &mut Tables<'_>, id: &str) -> std::result:
     let (now, mut changed) = (tables.clock.now(), Vec::new());
     for row in tables.authoring.iter()? {
         let (session_id, bytes) = row?;
-        // A state of a newer version stays as it is.
+        // A state that a newer version wrote stays as it is.
         let Ok(loaded) = loaded(session_id.value(), bytes.value(), now) else { continue };
         let (mut stored, mut names) = (loaded.state, false);
         if stored.state.workflow_id.as_deref() == Some(id) {
-            // What others publish under the id from now on is not of this dialogue.
+            // A later document with this id may come from another dialogue, so this dialogue must forget the id.
             (stored.draft, stored.published) = (None, None);
             (stored.state.workflow_id, names) = (None, true);
         }
