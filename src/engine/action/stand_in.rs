@@ -1,5 +1,5 @@
-//! Stands in for everything outside while a draft is rehearsed or replayed: skills, tools, handoffs, flows in Rust, and the
-//! nodes of workflows get given outputs. Without one they fail, and nothing is called.
+//! Replaces all external calls while a draft is rehearsed or replayed: those of skills, tools, handoffs, flows in Rust
+//! and nodes of workflows. A call without an answer fails. No call is made.
 
 use super::ActionResult;
 use super::would_call::WouldCall;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
-/// The id under which a test answers the endpoint of a handoff.
+/// The id in `answers` for the endpoint of a handoff.
 pub const HANDOFF_ID: &str = "handoff";
 /// The error code of a node that has no answer.
 pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
@@ -22,7 +22,7 @@ pub enum NoAnswer {
     /// The recorded turn made no such call.
     #[error("replay: the recorded turn has no call of `{0}`, so its result is unknown")]
     NotRecorded(String),
-    /// A call under no id.
+    /// A call that has no id.
     #[error("rehearsal: `{0}` was not called, because a rehearsal reaches nothing outside")]
     Outside(String),
 }
@@ -43,39 +43,39 @@ pub struct RecordedCall {
 pub struct NotMade {
     /// The skill, tool, flow or node; [`HANDOFF_ID`] for a handoff.
     pub id: String,
-    /// Whether there was an answer in place of its result.
+    /// True if an answer replaced its result.
     pub answered: bool,
-    /// What it would have reached.
+    /// The call that would have been made.
     pub would_call: WouldCall,
 }
 
 enum Answers {
     /// Outputs by the id of an action or a node.
     Given(Mutex<Map<String, Value>>),
-    /// The calls that are left of a recorded turn.
+    /// The remaining calls of a recorded turn.
     Recorded(Mutex<Vec<RecordedCall>>),
 }
 
-/// The answers to all calls of one rehearsed session, run or turn.
+/// Supplies the results of all calls of one rehearsed session, run or turn.
 pub struct StandIn {
     answers: Answers,
     missing: Mutex<Vec<NoAnswer>>,
-    /// The calls so far; `None` if nobody asks for them.
+    /// The calls so far; `None` if they are not collected.
     calls: Option<Mutex<Vec<NotMade>>>,
 }
 
 impl StandIn {
-    /// Answers by the id of an action or a node, as often as it is called.
+    /// Returns the given answer for the id of an action or a node, at every call.
     pub fn given(answers: Map<String, Value>) -> Self {
         Self { answers: Answers::Given(Mutex::new(answers)), missing: Mutex::default(), calls: None }
     }
 
-    /// Has no answers until it is given some, and keeps what would have been called.
+    /// Starts without answers, and collects the calls that would have been made.
     pub fn watched() -> Self {
         Self { calls: Some(Mutex::default()), ..Self::given(Map::new()) }
     }
 
-    /// Replaces the answers, and forgets which calls had none.
+    /// Replaces the answers, and clears the list of calls without an answer.
     pub fn give(&self, answers: Map<String, Value>) {
         if let Answers::Given(given) = &self.answers {
             *locked(given) = answers;
@@ -83,12 +83,12 @@ impl StandIn {
         locked(&self.missing).clear();
     }
 
-    /// The calls since this was last asked, in order.
+    /// Returns the calls since the last call of this method, in order.
     pub fn take_calls(&self) -> Vec<NotMade> {
         self.calls.as_ref().map(|calls| std::mem::take(&mut *locked(calls))).unwrap_or_default()
     }
 
-    /// Notes a call that is not made.
+    /// Records a call that is not made.
     pub(crate) fn called(&self, id: &str, would_call: impl FnOnce() -> WouldCall) {
         if let Some(calls) = &self.calls {
             let call = NotMade { id: id.to_owned(), answered: self.has(id), would_call: would_call() };
@@ -96,21 +96,21 @@ impl StandIn {
         }
     }
 
-    /// Answers each recorded call once.
+    /// Returns each recorded result once.
     pub fn recorded(calls: Vec<RecordedCall>) -> Self {
         Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default(), calls: None }
     }
 
-    /// The calls that had no answer so far, in order.
+    /// Returns the calls that had no answer so far, in order.
     pub fn missing(&self) -> Vec<NoAnswer> {
         locked(&self.missing).clone()
     }
 
-    /// The result of a skill, a tool or a handoff.
+    /// Returns the result of a skill, a tool or a handoff.
     pub(crate) fn call(&self, id: &str, params: &Map<String, Value>) -> ActionResult {
         match &self.answers {
             Answers::Given(answers) => match locked(answers).get(id) {
-                // Null means no content, as in the response of an API.
+                // Null means an empty response, as for the response of an API.
                 Some(Value::Null) => ActionResult { result: None, ..ActionResult::ok(Value::Null) },
                 Some(output) => ActionResult::ok(output.clone()),
                 None => ActionResult::failed(self.refuse(id).to_string()),
@@ -122,8 +122,8 @@ impl StandIn {
         }
     }
 
-    /// The text of a flow, or the reason that it has none. `None` for a workflow without an answer, which may run,
-    /// because its nodes ask the stand-in themselves.
+    /// Returns the text of a flow, or the error. Returns `None` for a workflow without an answer: it runs, and its
+    /// nodes ask the stand-in.
     pub(crate) fn flow(
         &self,
         id: &str,
@@ -143,7 +143,7 @@ impl StandIn {
         }
     }
 
-    /// Whether there is an answer for an action.
+    /// Returns true if an action has an answer.
     pub(crate) fn has(&self, id: &str) -> bool {
         match &self.answers {
             Answers::Given(answers) => locked(answers).contains_key(id),
@@ -151,7 +151,7 @@ impl StandIn {
         }
     }
 
-    /// The given output of a node or an action.
+    /// Returns the given output of a node or an action.
     pub(crate) fn output(&self, id: &str) -> Option<Value> {
         match &self.answers {
             Answers::Given(answers) => locked(answers).get(id).cloned(),
@@ -159,7 +159,7 @@ impl StandIn {
         }
     }
 
-    /// Notes a call that has no answer, and returns the reason.
+    /// Records a call without an answer, and returns the error.
     pub(crate) fn refuse(&self, id: &str) -> NoAnswer {
         let reason = match &self.answers {
             Answers::Given(_) => NoAnswer::NotGiven(id.to_owned()),
@@ -168,7 +168,7 @@ impl StandIn {
         self.note(reason)
     }
 
-    /// Notes a call of an address under no id, and returns the reason.
+    /// Records a call of an address that has no id, and returns the error.
     pub(crate) fn refuse_address(&self, address: &str) -> NoAnswer {
         self.note(NoAnswer::Outside(address.to_owned()))
     }
@@ -179,7 +179,7 @@ impl StandIn {
     }
 }
 
-/// Takes the recorded call of this target, preferably the one with the same params.
+/// Removes and returns the recorded call of this target, preferably the one with the same params.
 fn take(calls: &mut Vec<RecordedCall>, id: &str, params: &Map<String, Value>) -> Option<ActionResult> {
     let same = calls.iter().position(|call| call.target == id && call.params == *params);
     let at = same.or_else(|| calls.iter().position(|call| call.target == id))?;

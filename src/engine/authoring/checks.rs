@@ -18,7 +18,7 @@ use types::authoring::message::{Debugging, TestResults};
 use types::excerpt::cut;
 use types::plan::Plan;
 
-/// What is left of a stage's time when its rehearsal ends.
+/// The part of a stage's time that the rehearsal must not use.
 const MARGIN: Duration = Duration::from_secs(2);
 /// The largest size of one value in the report of a test, in bytes.
 const MAX_VALUE: usize = 4 * 1024;
@@ -31,7 +31,7 @@ pub enum CheckError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The document of the draft is gone. The dialogue writes it again.
+    /// The document of the draft no longer exists. The model writes it again.
     #[error("the draft {0} is no longer stored")]
     Lost(String),
 }
@@ -41,12 +41,12 @@ pub enum CheckError {
 pub struct Verdict {
     /// For the machine of the dialogue.
     pub checked: Checked,
-    /// The plan of the agent that the rehearsal has made.
+    /// The plan of the agent, made by the rehearsal.
     pub plan: Option<Plan>,
 }
 
-/// Checks the last draft of a dialogue within `limit`, the rest of its stage's time, and caches the plan of its agent: the
-/// first user after the publication then waits for no planning.
+/// Checks the last draft of a dialogue within `limit`, the remaining time of its stage. Caches the plan of its agent,
+/// so that the first user after the publication does not wait for the planning.
 pub async fn check(bench: &Workbench, stored: &StoredState, limit: Duration) -> Result<Checked, CheckError> {
     let lost = || CheckError::Lost(stored.draft.as_ref().map(|draft| draft.hash.clone()).unwrap_or_default());
     let version = super::artifact::draft(bench.store.as_ref(), stored, None).await?.ok_or_else(lost)?;
@@ -59,13 +59,13 @@ pub async fn check(bench: &Workbench, stored: &StoredState, limit: Duration) -> 
     Ok(verdict.checked)
 }
 
-/// The tests that the model has written for the current draft.
+/// Returns the tests that the model has written for the current draft.
 pub(super) fn cases(stored: &StoredState) -> Vec<RehearsalTest> {
     let cases = stored.draft.iter().flat_map(|draft| &draft.cases);
     cases.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
-/// Checks a document that need not be stored, and writes nothing. `base` is the document that it was made from.
+/// Checks a document that need not be stored, and writes nothing. `base` is the document from which it was made.
 pub async fn examine(
     bench: &Workbench,
     version: &DraftVersion,
@@ -90,7 +90,7 @@ pub async fn examine(
         let rehearsed = rehearse(bench, definition, &tests, limit).await;
         report.tests = results(&rehearsed);
         plan = rehearsed.plan;
-        // The engine's own test says nothing of what the document is for.
+        // The engine's own test does not test the purpose of the document.
         let counts = |test: &RehearsedTest| cases.is_empty() || test.name != failing_calls::NAME;
         let has_run = |test: &RehearsedTest| !matches!(test.result, TestResult::NotRun { .. });
         if !rehearsed.tests.iter().any(|test| counts(test) && has_run(test)) {
@@ -107,13 +107,13 @@ pub async fn examine(
     Ok(Verdict { checked: Checked { report, problems }, plan })
 }
 
-/// The document as an agent or workflow that can work, or the errors of the validators.
+/// Returns the document as an agent or workflow that can work, or the errors of the validators.
 pub async fn usable(bench: &Workbench, version: &DraftVersion) -> Result<Result<Definition, Vec<Value>>, StoreError> {
     let (definition, errors, _) = validate(bench, version).await?;
     Ok(definition.ok_or(errors))
 }
 
-/// The definition if it can work, the errors, and the warnings.
+/// Returns the definition if it can work, the errors, and the warnings.
 pub(super) async fn validate(
     bench: &Workbench,
     version: &DraftVersion,
@@ -139,7 +139,8 @@ pub(super) async fn validate(
     Ok((admitted, errors, warnings.iter().map(|finding| json!(finding)).collect()))
 }
 
-/// The errors, with those of the rule for secrets. What a validator has found, too, is only marked.
+/// Adds the violations of the rule for secrets to the errors. If a validator has reported a violation already, its
+/// error only gets the name of the rule.
 fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors: &[Finding]) -> Vec<Value> {
     let refused = secrets::refused(version.artifact, &version.document, allowed);
     let mut found: Vec<Value> = errors
@@ -204,7 +205,7 @@ fn shortened(mut test: Value) -> Value {
     test
 }
 
-/// Why a draft failed, one sentence for each reason.
+/// Returns the reasons why a draft failed, one sentence each.
 fn problems(report: &Debugging) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let finding = |finding: &Value| {

@@ -1,4 +1,4 @@
-//! Turns as recorded: the message, the conversation before it, the results of its calls, and what it decided.
+//! Recorded turns: the message, the conversation before it, the results of the calls, and the decisions.
 
 use super::report::Followed;
 use crate::action::ActionResult;
@@ -17,7 +17,7 @@ use types::turn::TurnRecord;
 
 /// Sessions and turns that are read concurrently.
 const CONCURRENT_READS: usize = 8;
-/// The most sessions of an agent in which its last turns are looked for.
+/// The largest number of an agent's sessions in which its last turns are searched.
 const MAX_SESSIONS: usize = 100;
 
 /// A recorded turn of a user's message.
@@ -33,11 +33,11 @@ pub struct RecordedTurn {
     pub channel: String,
     /// The message.
     pub message: UserMessage,
-    /// What is needed to replay the turn, or why it cannot be replayed.
+    /// The data for a replay of the turn, or the reason why it cannot be replayed.
     pub replayable: Result<Replayable, String>,
 }
 
-/// What is needed to replay a turn.
+/// The data for a replay of a turn.
 #[derive(Clone, Debug)]
 pub struct Replayable {
     /// The conversation before the turn; empty if the turn was the first one.
@@ -46,12 +46,12 @@ pub struct Replayable {
     pub profile: Map<String, Value>,
     /// The calls of the turn with their results.
     pub calls: Vec<RecordedCall>,
-    /// What the turn decided.
+    /// The decisions and the reply of the turn.
     pub followed: Followed,
 }
 
 impl RecordedTurn {
-    /// Reads a turn from its records. `None` for a turn of anything but a user's message.
+    /// Reads a turn from its records. `None` if it did not handle a user's message.
     pub fn read(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Option<Self> {
         let JobBody::UserMessage(message) = &turn.job.body else { return None };
         Some(Self {
@@ -71,12 +71,12 @@ fn replayable(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Res
         return Err("the history of its session no longer has it".to_owned());
     };
     let before = &session.history[..begin];
-    // A history that begins in the middle of the conversation shows the model less than it saw then.
+    // If the beginning of the conversation is missing, the model would see less than in the recorded turn.
     if begin == 0 && session.created_at.until(turn.started_at) > FIRST_TURN {
-        return Err("the history of its session no longer has what was said before".to_owned());
+        return Err("the history of its session no longer has the messages before it".to_owned());
     }
     if session.history.iter().filter(|entry| of_turn(entry) && entry.role == Role::User).count() > 1 {
-        return Err("it answered several messages at once".to_owned());
+        return Err("it answered several merged messages".to_owned());
     }
     if turn.outcome == Outcome::Cancelled {
         return Err("it was cancelled".to_owned());
@@ -103,7 +103,7 @@ fn calls(followed: &Followed, steps: &[StepRecord]) -> Vec<RecordedCall> {
             }
             ActionKind::Flow => output(&format!("{iteration}/flow")).map(|output| match output.get("error") {
                 Some(error) => ActionResult::failed(error.as_str().unwrap_or_default().to_owned()),
-                // The record of a flow has no text: what it said is the turn's last reply.
+                // The record of a flow has no text: its text is the turn's last reply.
                 None => ActionResult::ok(followed.reply.clone().into()),
             }),
             ActionKind::System => None,

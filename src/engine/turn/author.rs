@@ -21,7 +21,7 @@ use types::timestamp::Timestamp;
 /// Key of the step event that marks the end of the events to read, for a repeated turn.
 const RESUMED_MARK: &str = "resumed";
 
-/// What the user has been told in this turn, by all its attempts.
+/// The messages and the failure that all attempts of this turn have published.
 #[derive(Default)]
 struct Told {
     /// The whole messages, by their numbers.
@@ -109,9 +109,9 @@ impl Turn<'_> {
         Ok(stored)
     }
 
-    /// Tells that another program has changed the state, which stands.
+    /// Ends the turn with `state_conflict`. The state that another program has written stays.
     fn conflict(&mut self, stored: &mut StoredState, told: &mut Told) {
-        let details = "send the message again; the dialogue goes on with the state as it is now";
+        let details = "send the message again; the dialogue continues from the current state";
         warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), "the state of a dialogue was changed by another program");
         authoring::fault(stored, ErrorCode::StateConflict, details, self.services.clock.now());
         for event in stored.turn.iter().flat_map(|turn| &turn.events) {
@@ -134,11 +134,11 @@ impl Turn<'_> {
     }
 }
 
-/// The state of a dialogue whose state is lost.
+/// Builds a new state for a dialogue whose state is missing, from the session's history.
 fn rebuilt(session: &Session, now: Timestamp) -> StoredState {
     let id = uuid::Uuid::new_v4().to_string();
     let mut stored = StoredState::new(id, &session.session_id, &session.user_id, WorkflowContext::default(), now);
-    // What the dialogue was to make is lost with its state, so nothing is published by itself.
+    // The settings are lost with the state, so the dialogue must not publish without a request.
     stored.publish = Publish::Manual;
     for entry in session.history.iter() {
         let speaker = if entry.role == Role::User { Speaker::User } else { Speaker::Assistant };

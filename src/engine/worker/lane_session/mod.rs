@@ -287,7 +287,8 @@ impl<'a> LaneSession<'a> {
         Ok(PinnedSubject { subject: Subject::Turn { agent, jobs, turn: turn.into() }, through })
     }
 
-    /// The work for a job of an authoring dialogue. Its messages are never merged: each answers what was asked before.
+    /// Returns the work for a job of an authoring dialogue. Its messages are never merged, because each replies to the
+    /// previous question.
     async fn pin_dialogue(&self, message: &Message, job: Job, turn: TurnId) -> Result<PinnedSubject, IntakeError> {
         let pin = self.session.turn.as_ref().filter(|turn| turn.seq == message.seq);
         let agent = intake::authoring_agent(self.shared, &job, pin.map(|pin| pin.hash.as_str())).await?;
