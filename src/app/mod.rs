@@ -423,7 +423,7 @@ impl Engine {
         self.backend.failure().or_else(|| self.roles.failure())
     }
 
-    /// Asks all parts to stop, and does not wait for them: for an engine in memory whose work is done.
+    /// Asks all parts to stop, and does not wait for them. For an engine in memory that has finished its work.
     fn abandon(&self) {
         self.roles.stop();
         self.backend.stop();

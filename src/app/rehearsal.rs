@@ -1,4 +1,4 @@
-//! Rehearsals of drafts in engines in memory: real models, prompts and workflows, but a stand-in answers every call.
+//! Rehearsals of drafts in engines in memory. Models, prompts and workflows are real; a stand-in answers every call.
 
 use super::builder::EngineBuilder;
 use super::{Engine, EngineError, NewMessage, NewRun, replay};
@@ -41,24 +41,25 @@ pub struct Rehearsal {
     flows: Flows,
     agents: Vec<AgentRecord>,
     workflows: Vec<WorkflowRecord>,
-    /// What the draft of an agent answers from, besides the texts that come with it.
+    /// Stored knowledge of the draft's agent, in addition to the texts that come with the draft.
     knowledge: Vec<Source>,
 }
 
 impl Rehearsal {
-    /// With the models of the settings.
+    /// Creates a rehearsal with the models of the settings.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
         let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows, knowledge }
     }
 
-    /// With the models and the registered flows of an engine, and the agents and workflows in its store.
+    /// Creates a rehearsal with the models and the registered flows of an engine, and the agents and workflows in its
+    /// store.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
         LiveRehearsal::of(engine).now(None).await
     }
 
-    /// With the models of the settings and these, and these flows.
+    /// Creates a rehearsal with the models of the settings, these models, and these flows.
     fn among(settings: &Settings, env: &Environment, models: Vec<(String, Arc<dyn Model>)>, flows: Flows) -> Self {
         Self { models, flows, ..Self::new(settings, env) }
     }
@@ -75,7 +76,7 @@ impl Rehearsal {
         self
     }
 
-    /// Starts an engine in memory that has the draft.
+    /// Starts an engine in memory that contains the draft.
     pub(super) async fn start(
         &self,
         draft: &Draft,
@@ -95,7 +96,7 @@ impl Rehearsal {
         Ok(engine)
     }
 
-    /// An engine in memory with the models and flows.
+    /// Returns the builder of an engine in memory with the models and flows.
     pub(super) fn builder(&self) -> EngineBuilder {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
@@ -103,7 +104,7 @@ impl Rehearsal {
         builder
     }
 
-    /// Puts the draft into an engine, and what it may refer to.
+    /// Puts the draft into an engine, with the agents, workflows and knowledge to which it may refer.
     pub(super) async fn fill(&self, engine: &Engine, draft: &Draft) -> Result<(), EngineError> {
         let store = engine.store();
         for agent in &self.agents {
@@ -126,7 +127,7 @@ impl Rehearsal {
         Ok(())
     }
 
-    /// Runs one test. Returns the plan of the agent as well, which the next test need not make again.
+    /// Runs one test. Also returns the plan of the agent, so that the next test need not make it again.
     async fn test(
         &self,
         draft: &Draft,
@@ -161,13 +162,13 @@ impl Rehearsal {
             Draft::Agent(agent, _) => engine.store().plan(agent.id(), &agent.hash).await?,
             Draft::Workflow(_) => None,
         };
-        // A worker waits up to a second for its last pull, and nothing of this engine is kept.
+        // A worker that stops waits up to a second for its last pull. This engine is not kept, so nothing waits for it.
         engine.abandon();
         Ok((result, plan.map(|plan| Plan::clone(&plan))))
     }
 }
 
-/// Rehearses drafts beside the agents and workflows that are stored at that time.
+/// Rehearses drafts together with the agents and workflows that are stored at the start of each rehearsal.
 pub(super) struct LiveRehearsal {
     store: Arc<dyn Store>,
     settings: Arc<Settings>,
@@ -178,7 +179,7 @@ pub(super) struct LiveRehearsal {
 }
 
 impl LiveRehearsal {
-    /// With the models and the registered flows of an engine.
+    /// Uses the models and the registered flows of an engine.
     pub(super) fn of(engine: &Engine) -> Self {
         Self {
             store: Arc::clone(&engine.store),
@@ -190,7 +191,7 @@ impl LiveRehearsal {
         }
     }
 
-    /// With what is stored now, and what this agent answers from.
+    /// Returns a rehearsal with the agents and workflows stored now, and the knowledge of this agent.
     pub(super) async fn now(&self, agent_id: Option<&str>) -> Result<Rehearsal, StoreError> {
         let (agents, workflows) = futures::try_join!(self.store.agents(), self.store.workflows())?;
         let knowledge = match agent_id {
@@ -216,7 +217,7 @@ impl Rehearse for LiveRehearsal {
             Rehearsed::new(tests.iter().map(not_run).collect(), None)
         };
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
+            return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals used up the time")));
         };
         let agent_id = match draft {
             Draft::Agent(agent, _) => Some(agent.id()),
@@ -240,7 +241,7 @@ impl Replay for LiveRehearsal {
     ) -> Replayed {
         let until = Instant::now() + limit;
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
+            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals used up the time"));
         };
         match self.now(Some(agent.id())).await {
             Ok(rehearsal) => {

@@ -26,7 +26,7 @@ impl Engine {
         Ok(self.asked.get_or_init(|| models).clone())
     }
 
-    /// What authoring dialogues need. In a rehearsal they can rehearse nothing.
+    /// The workbench of authoring dialogues. In a rehearsal it cannot rehearse.
     pub(super) fn workbench(&self) -> Workbench {
         let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
         let bench = Workbench::new(store, &self.settings, self.known(), self.flows.ids(), clock);

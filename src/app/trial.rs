@@ -1,7 +1,7 @@
-//! Trials of drafts: conversations and runs in engines in memory, which a person has through the gateway.
+//! Trials of drafts: a person talks with a draft, or runs it, in an engine in memory, through the gateway.
 //!
-//! A conversation lives in the process that began it. It takes one of [`PLACES`]; when all are taken, the one that was idle
-//! the longest makes room. Nothing of it is stored.
+//! A conversation exists only in the process that began it. It takes one of [`PLACES`]. When all places are taken, a
+//! new conversation ends the one that was idle for the longest time. Nothing of a conversation is stored.
 
 use super::rehearsal::{LiveRehearsal, new_run};
 use super::{Engine, EngineError, NewMessage, NewRun};
@@ -51,7 +51,7 @@ pub(super) struct TrialRoom(Arc<Room>);
 
 struct Room {
     rehearsal: LiveRehearsal,
-    /// What live trials call.
+    /// The tools that live trials call.
     tools: Tools,
     sandbox: Arc<Sandbox>,
     connectors: Arc<Connectors>,
@@ -62,7 +62,7 @@ struct Room {
 }
 
 impl TrialRoom {
-    /// With the models, functions and connections of an engine.
+    /// Creates a room with the models, functions and connections of an engine.
     pub(super) fn of(engine: &Engine) -> Self {
         Self(Arc::new(Room {
             rehearsal: LiveRehearsal::of(engine),
@@ -76,7 +76,7 @@ impl TrialRoom {
         }))
     }
 
-    /// Ends idle conversations from now on.
+    /// Starts the task that ends idle conversations, unless it runs already.
     fn sweep(&self) {
         if self.0.sweeping.swap(true, Ordering::Relaxed) {
             return;
@@ -102,12 +102,12 @@ impl Room {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.retain(|_, seat| {
             let Ok(talk) = seat.try_lock() else { return true };
-            // Whoever has the seat in hand is about to lock it.
+            // The caller that holds another reference to this seat is about to lock it.
             Arc::strong_count(seat) > 1 || talk.as_ref().is_some_and(|talk| talk.used.elapsed() < limit)
         });
     }
 
-    /// Takes a place. If there is none, the conversation that was idle the longest ends.
+    /// Takes a place. When all places are taken, ends the conversation that was idle for the longest time.
     fn place(&self) -> Result<OwnedSemaphorePermit, TrialError> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
@@ -191,7 +191,7 @@ impl Talk {
             && self.used.elapsed() < IDLE
     }
 
-    /// Shows a trial. A conversation that did not break off waits in its seat for the next message.
+    /// Shows a trial. If the conversation did not break off, it waits in its seat for the next message.
     async fn show(
         mut self,
         trial: Trial,
@@ -230,7 +230,7 @@ impl Talk {
             self.used = Instant::now();
             *seat = Some(self);
         }
-        // The next message may come as soon as the client has seen the end.
+        // The next message may arrive as soon as the client has received the last event.
         drop(seat);
         out.send("end", json!(end)).await;
     }
@@ -285,11 +285,11 @@ impl Talk {
     }
 }
 
-/// The events of a trial on their way to its stream.
+/// The events of a trial, to be sent on its stream.
 struct Out {
     sender: mpsc::Sender<Shown>,
     stand_in: Option<Arc<StandIn>>,
-    /// Calls that no event has shown yet.
+    /// Calls that no published event has shown yet.
     calls: Vec<NotMade>,
 }
 
@@ -299,7 +299,7 @@ impl Out {
         let _ = self.sender.send(Shown { event, data }).await;
     }
 
-    /// Shows an event of the engine, with the call that it is about. Returns true for the last one.
+    /// Sends an event of the engine, with the call that it is about. Returns true for the last event.
     async fn forward(&mut self, event: StreamEvent, is_last: impl Fn(&Value) -> bool) -> bool {
         let Ok(mut data) = serde_json::from_slice::<Value>(&event.payload) else { return false };
         self.take_calls();
@@ -321,7 +321,7 @@ impl Out {
         self.calls.extend(self.stand_in.iter().flat_map(|stand_in| stand_in.take_calls()));
     }
 
-    /// Shows the calls that no step of the engine stands for, such as those of nodes.
+    /// Sends the calls for which the engine publishes no step, such as those of nodes.
     async fn show_calls(&mut self) {
         self.take_calls();
         for NotMade { id, answered, would_call } in std::mem::take(&mut self.calls) {

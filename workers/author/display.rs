@@ -64,7 +64,7 @@ impl AuthorDisplay {
                 text.push_str(&piece);
                 piece
             }
-            // A text that begins anew replaces the one before.
+            // A new text replaces the previous one.
             other => {
                 let end = if other.is_some() { "\n" } else { "" };
                 *other = Some((stream.to_owned(), piece.clone()));
@@ -76,7 +76,7 @@ impl AuthorDisplay {
     fn whole(&mut self, content: &MessageContent) -> String {
         let text = printable(&content.text);
         let mut out = match self.open.take() {
-            // The rest of what is on the screen.
+            // The part of the text that is not on the screen yet.
             Some((_, shown)) if text.starts_with(&shown) => format!("{}\n", &text[shown.len()..]),
             Some(_) => format!("\n{text}\n"),
             None => format!("{text}\n"),

@@ -1,7 +1,7 @@
-//! The authoring agent in this process, as gRPC serves it: the driver of dialogues over a journal in memory. It writes
-//! nothing: the caller has the state, and the document is in the responses.
+//! The authoring agent in this process, as gRPC serves it: the driver of dialogues over a journal in memory. It stores
+//! nothing: the caller keeps the state, and the responses contain the document.
 //!
-//! - `carried`: what a state has beyond the fields of the wire.
+//! - `carried`: puts the parts of a state without a field on the wire into metadata.
 
 mod carried;
 

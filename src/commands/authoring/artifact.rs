@@ -1,4 +1,4 @@
-//! What a dialogue makes: the document as it stands, its differences from what it began with, and its publication.
+//! The document of a dialogue: its current text, its differences from the source, and its publication.
 
 use super::{Author, Dialogue, busy};
 use crate::error::{CommandError, ErrorKind};
@@ -16,7 +16,7 @@ use types::authoring::{Artifact, Published, Stage, TestCounts};
 use types::ids::Id;
 use types::timestamp::Timestamp;
 
-/// The document of a dialogue, as it stands.
+/// The current document of a dialogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DialogueStatus {
     /// The session.
@@ -64,7 +64,7 @@ pub struct DraftDetails {
 /// A publication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishRequest {
-    /// The hash of the draft that is meant: the last one.
+    /// The hash of the draft to publish, which must be the last one.
     pub hash: String,
     /// Publishes a draft that has not passed its tests. For operators; the publication says so.
     #[serde(default)]
@@ -84,18 +84,18 @@ pub struct PublishedDraft {
     pub warnings: Vec<Value>,
 }
 
-/// With what a draft is compared.
+/// The document with which a draft is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Against {
-    /// What the dialogue began with.
+    /// The document from which the draft was made.
     #[default]
     Base,
-    /// What is in use under its id.
+    /// The published document with the id of the draft.
     Published,
 }
 
 impl Against {
-    /// Reads the name; `base` if there is none.
+    /// Parses the name. Without a name it is `base`.
     pub fn parse(name: Option<&str>) -> Result<Self, CommandError> {
         match name {
             None | Some("" | "base") => Ok(Self::Base),
@@ -143,7 +143,8 @@ pub async fn draft(store: &dyn Store, dialogue: &Dialogue, hash: Option<&str>) -
     })
 }
 
-/// Compares the last draft with what it was made from, or with what is in use under its id. Without either, with nothing.
+/// Compares the last draft with the document from which it was made, or with the published one of its id. If that
+/// document does not exist, everything in the draft is new.
 pub async fn difference(store: &dyn Store, dialogue: &Dialogue, against: Against) -> Result<Difference, CommandError> {
     let state = &dialogue.state;
     let version = artifact::draft(store, state, None).await?.ok_or_else(|| no_draft(dialogue))?;
@@ -154,7 +155,7 @@ pub async fn difference(store: &dyn Store, dialogue: &Dialogue, against: Against
     Ok(Difference::between(&base.unwrap_or_else(|| Value::Object(Default::default())), &version.document))
 }
 
-/// The document that the draft was made from, also if somebody has changed it since.
+/// Returns the document from which the draft was made, also if another user has changed it since.
 async fn base(store: &dyn Store, dialogue: &Dialogue) -> Result<Option<Value>, CommandError> {
     let state = &dialogue.state;
     let Some(hash) = state.draft.as_ref().and_then(|draft| draft.base_hash.as_deref()) else { return Ok(None) };
@@ -167,7 +168,7 @@ async fn base(store: &dyn Store, dialogue: &Dialogue) -> Result<Option<Value>, C
             return Ok(Some(document));
         }
     }
-    // What is compiled in is stored nowhere.
+    // The store has no version of a compiled-in document.
     let source: Option<Source> = artifact::source(store, state).await?;
     Ok(source.filter(|source| source.hash == hash).map(|source| source.document))
 }
@@ -237,7 +238,7 @@ fn refused(refusal: &Refusal) -> CommandError {
         Refusal::SourceChanged { .. } => (ErrorKind::Conflict, "…/diff?against=published has the differences"),
         Refusal::TestsFailed(_) => (ErrorKind::Conflict, "…/draft has the findings"),
         Refusal::Id(_) => (ErrorKind::Conflict, "set `preferences.target_id` in `config` to a free id"),
-        Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "say in the dialogue what is to be changed"),
+        Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "describe the change in the dialogue"),
         Refusal::Quota(..) => (ErrorKind::Conflict, "delete old versions, or raise `quotas.versions`"),
     };
     CommandError::new(kind, refusal.code(), refusal.to_string(), hint)

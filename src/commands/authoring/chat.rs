@@ -36,12 +36,12 @@ pub struct ChatMessage {
 pub struct CheckedMessage {
     /// The dialogue as it is before the turn.
     pub dialogue: Dialogue,
-    /// Names the turn.
+    /// The id of the turn.
     pub turn_id: String,
     text: String,
 }
 
-/// Checks a message, and applies its settings. Durable on return, as far as there are settings.
+/// Checks a message, and saves its settings. Durable on return if there are settings.
 pub async fn check(store: &dyn Store, author: &Author, message: ChatMessage) -> Result<CheckedMessage, CommandError> {
     let ChatMessage { session_id, user_message: text, message_id, config } = message;
     let mut dialogue = super::load(store, author, &session_id).await?;
@@ -84,7 +84,7 @@ async fn configure(store: &dyn Store, dialogue: &mut Dialogue, config: ConfigReq
 }
 
 impl CheckedMessage {
-    /// Puts the message on its lane, as from `channel` if one is given. Durable on return.
+    /// Puts the message on its lane, with `channel` as its channel if one is given. Durable on return.
     pub async fn send(&self, queue: &dyn Queue) -> Result<Published, CommandError> {
         let session = &self.dialogue.session;
         let body = UserMessage {
@@ -103,7 +103,7 @@ impl CheckedMessage {
         Ok(enqueue::enqueue(queue, job).await?.1)
     }
 
-    /// True if the turn of this id has begun or ended before.
+    /// Returns true if the turn of this id has begun or ended.
     pub async fn has_begun(&self, store: &dyn Store) -> Result<bool, CommandError> {
         let Dialogue { session, state } = &self.dialogue;
         if state.turn.as_ref().is_some_and(|turn| turn.turn_id == self.turn_id)
@@ -114,7 +114,7 @@ impl CheckedMessage {
         self.has_ended(store).await
     }
 
-    /// True if the turn of this id has ended.
+    /// Returns true if the turn of this id has ended.
     pub async fn has_ended(&self, store: &dyn Store) -> Result<bool, CommandError> {
         Ok(store.turn(&self.dialogue.session.session_id, &self.turn_id).await?.is_some())
     }

@@ -20,13 +20,13 @@ pub const AGENT: &str = "authoring";
 /// A dialogue to begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewDialogue {
-    /// `create` begins with nothing, `edit` changes what exists, `copy` makes another like it.
+    /// `create` makes a new artefact, `edit` changes an existing one, `copy` makes another one like it.
     pub action: String,
-    /// What is edited or copied: the id of a workflow or an agent.
+    /// The source: the id of the workflow or agent to edit or copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Id>")]
     pub workflow_id: Option<String>,
-    /// What the dialogue makes: `workflow` or `agent`. By default what is edited or copied, else a workflow.
+    /// The kind of artefact: `workflow` or `agent`. By default that of the source, else `workflow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Artifact>")]
     pub artifact: Option<String>,
@@ -37,7 +37,7 @@ pub struct NewDialogue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Id>")]
     pub session_id: Option<String>,
-    /// The user, if an operator begins the dialogue for somebody.
+    /// The user of the dialogue, if an operator begins it for another person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DottedId>")]
     pub user_id: Option<String>,
@@ -49,17 +49,17 @@ pub struct NewSession {
     /// The session.
     #[schemars(with = "Id")]
     pub session_id: String,
-    /// How it began.
+    /// How the dialogue began.
     pub action_type: Origin,
-    /// What it began with.
+    /// The source of the dialogue.
     pub workflow_context: WorkflowContext,
     /// A first message for the user.
     pub message: String,
-    /// What it makes.
+    /// The kind of artefact that the dialogue makes.
     pub artifact: Artifact,
 }
 
-/// Begins a dialogue, whose events are published under `channel`, or `default`. Durable on return.
+/// Begins a dialogue. Its events are published under `channel`, or `default`. Durable on return.
 pub async fn create(
     store: &dyn Store,
     author: &Author,
@@ -105,10 +105,10 @@ fn origin(new: &NewDialogue) -> Result<Origin, CommandError> {
     })?;
     match (origin, new.workflow_id.as_deref()) {
         (Origin::Create, Some(_)) => {
-            Err(invalid("workflow_id_not_allowed", "workflow_id: `create` begins with nothing; use `edit` or `copy`"))
+            Err(invalid("workflow_id_not_allowed", "workflow_id: `create` takes none; use `edit` or `copy`"))
         }
         (Origin::Edit | Origin::Copy, None | Some("")) => {
-            Err(invalid("workflow_id_required", format!("workflow_id: `{origin}` needs what it begins with")))
+            Err(invalid("workflow_id_required", format!("workflow_id: `{origin}` needs the id of a workflow or agent")))
         }
         (_, Some(id)) => {
             ids::check("workflow_id", id).map_err(|error| invalid("invalid_request", error.to_string()))?;
@@ -123,7 +123,7 @@ fn artifact(name: &str) -> Result<Artifact, CommandError> {
     Artifact::parse(name).ok_or_else(|| invalid("invalid_request", message()))
 }
 
-/// Finds what is edited or copied. Fails with `not_yours` if a user edits what another has published.
+/// Returns the kind of the source. Fails with `not_yours` if a user edits an artefact of another user.
 async fn source(
     store: &dyn Store,
     author: &Author,
@@ -156,7 +156,7 @@ async fn source(
     Err(CommandError::new(ErrorKind::NotFound, "unknown_workflow", message, hint))
 }
 
-/// Succeeds if the dialogue that exists was begun by the same request.
+/// Succeeds if the existing dialogue was begun by the same request.
 async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), CommandError> {
     let session_id = &state.state.session_id;
     let session = store.session(session_id).await?.filter(|session| session.kind == Kind::Authoring);
@@ -175,7 +175,7 @@ async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), Command
     if same {
         return Ok(());
     }
-    let message = format!("there is a session `{session_id}`, which was begun otherwise");
+    let message = format!("there is a session `{session_id}`, which another request created");
     let hint = "choose another `session_id`, or omit it for a random one";
     Err(CommandError::new(ErrorKind::Conflict, "session_exists", message, hint))
 }

@@ -1,5 +1,5 @@
-//! Messages of authoring dialogues, and the events of their turns as server-sent events. From its acceptance on, a message
-//! is a job on the queue: a client that leaves does not end its turn.
+//! Messages of authoring dialogues, and the events of their turns as server-sent events. An accepted message is a job
+//! on the queue, so a client that disconnects does not end its turn.
 
 use super::turn_events::{self, stored_events};
 use crate::access::session_in_scope;
@@ -56,17 +56,17 @@ pub(super) async fn chat(
         false => From::Now,
     };
     let session_id = message.dialogue.session.session_id.clone();
-    // Opened before the message is sent, so that no event is missed.
+    // The stream is opened before the message is sent, so that no event is missed.
     let mut feed = EventStream::open(state.queue.clone(), session_id.clone(), from).await?;
     if from == From::Now && message.send(state.queue.as_ref()).await?.duplicate {
-        // The turn may have begun between the first look and this stream.
+        // The turn may have begun after the first look at the store.
         feed = EventStream::open(state.queue.clone(), session_id, From::After(after)).await?;
     }
     let events = turn_events::follow(feed, state.store.clone(), &message);
     Ok(event_stream::answer(&state, slot, events))
 }
 
-/// The events of a turn that has ended.
+/// Streams the events of a turn that has ended.
 async fn again(state: &GatewayState, message: &CheckedMessage, after: u64) -> Result<Response, Reject> {
     let session_id = &message.dialogue.session.session_id;
     let events = stored_events(state.queue.as_ref(), session_id, &message.turn_id).await?;
@@ -83,7 +83,7 @@ async fn again(state: &GatewayState, message: &CheckedMessage, after: u64) -> Re
     Ok(event_stream::answer(state, slot, stream::iter(missed).map(|event| frame(&event))))
 }
 
-/// An event as the clients of a dialogue read it: without a name.
+/// Formats an event for the clients of a dialogue: without a name.
 pub(super) fn frame(event: &StreamEvent) -> Event {
     Event::default().id(event.seq.to_string()).data(event_stream::data(&event.payload))
 }

@@ -1,7 +1,8 @@
 //! Replays of recorded turns against the draft of an agent.
 //!
-//! A report is kept in the memory of the gateway that made it, not in the state of the dialogue: it quotes what other users
-//! have said, which neither the author may read nor the erasure of a user could find there. It can be made again.
+//! A report is kept in the memory of the gateway that made it, not in the state of the dialogue, because it quotes
+//! other users. The author must not read these quotes, and the erasure of such a user would not find them there. A
+//! replay can be repeated.
 
 use super::dialogues::load;
 use super::trials::cannot_rehearse;
@@ -36,17 +37,17 @@ const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// A replay that has begun.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct StartedReplay {
-    /// Its id: `GET …/replay/{replay_id}` has its report.
+    /// The id. `GET …/replay/{replay_id}` returns the report.
     replay_id: String,
 }
 
-/// Whether a replay goes on.
+/// The progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ReplayStatus {
-    /// Turns are being replayed. The report has none yet.
+    /// Turns are being replayed. The report has no turns yet.
     Running,
-    /// The report is whole.
+    /// The report is complete.
     Completed,
 }
 
@@ -57,20 +58,20 @@ pub(crate) struct ReplayReport {
     replay_id: String,
     /// The dialogue.
     session_id: String,
-    /// The agent that the draft is to be.
+    /// The id of the agent that the draft describes.
     workflow_id: String,
     /// The hash of the draft.
     hash: String,
-    /// The agent whose turns they are.
+    /// The agent whose turns are replayed.
     agent_id: String,
-    /// Whether it goes on.
+    /// The progress.
     status: ReplayStatus,
     /// When it began.
     started_at: Timestamp,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<Timestamp>,
-    /// The turns and their numbers.
+    /// The turns, and the number of turns with each outcome.
     #[serde(flatten)]
     report: Replayed,
 }
@@ -162,7 +163,7 @@ pub(super) async fn replay(
     Ok((StatusCode::ACCEPTED, Json(StartedReplay { replay_id })))
 }
 
-/// Fails for a caller who may see only some sessions: a replay has the messages of others.
+/// Fails for a caller who may see only some sessions: the report contains messages of other users.
 fn unlimited(caller: &Caller) -> Result<(), Reject> {
     match caller.scope().is_everything() {
         true => Ok(()),
@@ -173,7 +174,7 @@ fn unlimited(caller: &Caller) -> Result<(), Reject> {
 pub(super) const SHOW_REPLAY: Operation =
     Operation::get("/api/v1/workflow/{session_id}/replay/{replay_id}", "authoring", "show_authoring_replay")
         .roles(OPERATORS)
-        .summary("Shows the report of a replay: how each turn would have gone, with the first other action.")
+        .summary("Shows the report of a replay: the outcome of each turn, with the first different action.")
         .details("The gateway that began the replay has its last 32 reports in memory.")
         .ok::<ReplayReport>("The report");
 pub(super) async fn show_replay(
@@ -185,7 +186,7 @@ pub(super) async fn show_replay(
     unlimited(&caller)?;
     state.replays.find(&session_id, &replay_id).map(Json).ok_or_else(|| {
         let message = format!("there is no replay `{replay_id}` of session `{session_id}`");
-        let hint = "the gateway that began it has the last 32 in memory; begin it again";
+        let hint = "only the gateway that began it has it, among its last 32; begin it again";
         Reject::new(StatusCode::NOT_FOUND, "unknown_replay", message, hint)
     })
 }

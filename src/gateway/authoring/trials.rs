@@ -1,5 +1,5 @@
-//! Tests of a draft by a person: one message of a conversation, or one run, as server-sent events. The trials themselves are
-//! those of the layer that builds engines.
+//! Trials of a draft: one message of a conversation, or one run, as server-sent events. The layer that builds engines
+//! implements the trials.
 
 use super::dialogues::load;
 use crate::caller::Caller;
@@ -45,7 +45,7 @@ fn frame(nth: usize, shown: &Shown) -> Event {
     Event::default().id(nth.to_string()).event(shown.event).data(event_stream::data(shown.data.to_string().as_bytes()))
 }
 
-/// 503: the program that serves this gateway can build no engine.
+/// 503: the program that serves this gateway cannot build an engine.
 pub(super) fn cannot_rehearse() -> Reject {
     let hint = "ask a gateway of `turnwheel dev` or `turnwheel serve`; a program serves `Engine::router`";
     Reject::unavailable("test_unavailable", "this gateway cannot run drafts", hint)

@@ -1,5 +1,5 @@
 //! The events of one turn of an authoring dialogue, filtered from the stream of its session. The stream ends with the
-//! turn's last event. If that event cannot come any more, the stream ends with an error that says so.
+//! turn's last event. If that event can no longer arrive, the stream ends with an error event.
 
 use super::chat::frame;
 use crate::Reject;
@@ -20,12 +20,12 @@ use types::authoring::message::ErrorContent;
 use types::authoring::{Body, ErrorCode, Event, Language};
 use types::event::EventType;
 
-/// How long a turn may be silent before the stream asks the store about it.
+/// How long a turn may publish nothing before the stream checks the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the next event that is already stored.
 const STORED_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The fields of an event that a stream needs.
+/// The fields of an event that the stream reads.
 #[derive(Debug, Deserialize)]
 struct EventHead {
     turn_id: String,
@@ -33,7 +33,7 @@ struct EventHead {
     is_final: bool,
 }
 
-/// Reads the head of an event of this turn.
+/// Parses these fields. Returns `None` for an event of another turn.
 fn head(event: &StreamEvent, turn_id: &str) -> Option<EventHead> {
     if event.event_type != EventType::Authoring {
         return None;
@@ -50,7 +50,7 @@ pub(super) async fn stored_events(
 ) -> Result<Vec<StreamEvent>, Reject> {
     let mut events = queue.events(session_id, From::After(0)).await?;
     let mut found = Vec::new();
-    // Stored events arrive immediately. After the deadline the stream has no further one.
+    // Stored events arrive immediately. If none arrives before the deadline, the stream has no further event.
     let mut deadline = Instant::now() + STORED_EVENT_TIMEOUT;
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         let event = event?;
@@ -64,7 +64,7 @@ pub(super) async fn stored_events(
     Ok(found)
 }
 
-/// Streams the events of the turn of this message until it ends.
+/// Streams the events of the turn of this message until the turn ends.
 pub(super) fn follow(
     feed: EventStream,
     store: Arc<dyn Store>,
@@ -91,7 +91,7 @@ struct TurnFollower {
     session_id: String,
     turn_id: String,
     language: Language,
-    /// When the session's last event arrived, also one of another turn.
+    /// When the session's last event arrived, even if it was one of another turn.
     heard_at: Instant,
     next_seq: u64,
     begun: bool,
@@ -116,18 +116,18 @@ impl TurnFollower {
         None
     }
 
-    /// Why the turn's last event will not come, if that is so.
+    /// Returns the reason why the turn's last event will not arrive, if there is a reason.
     async fn fault(&mut self) -> Option<(ErrorCode, &'static str)> {
         if self.heard_at.elapsed() < PATIENCE {
             return None;
         }
-        // An unreachable store is asked again later.
+        // If the store is unreachable, the next check asks again.
         let session = self.store.session(&self.session_id).await.ok()?;
         let ended = self.store.turn(&self.session_id, &self.turn_id).await.ok()?.is_some();
         match session {
             None => Some((ErrorCode::UnknownSession, "the session was deleted")),
             Some(_) if ended => Some((ErrorCode::Internal, "the turn has ended, and its last event is not stored")),
-            // Another turn may go on for long before this one begins.
+            // While another turn is open, this one may begin later.
             Some(session) if !self.begun && session.turn.is_none() => Some((
                 ErrorCode::Unavailable,
                 "no worker has taken the message within 30 s; it stays queued, and the same `message_id` gets its events",
@@ -136,7 +136,7 @@ impl TurnFollower {
         }
     }
 
-    /// An event of the gateway's own, which is not stored.
+    /// Creates an event of the gateway. It is not stored.
     fn failure(&self, code: ErrorCode, details: &str) -> Frame {
         let content = ErrorContent {
             error_code: code,
@@ -152,7 +152,7 @@ impl TurnFollower {
             timestamp: clock::now().as_millis(),
             is_final: true,
         };
-        // An event always serialises.
+        // An event can always be serialised.
         Frame::default().data(serde_json::to_string(&event).unwrap_or_default())
     }
 }

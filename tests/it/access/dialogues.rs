@@ -1,4 +1,4 @@
-//! Authoring dialogues over HTTP, as far as no worker is needed: beginning, errors, whose they are.
+//! Authoring dialogues over HTTP, without a worker: creation, errors, ownership.
 
 use super::{Guarded, answered, code};
 use crate::scenarios::on_both_backends;
@@ -42,7 +42,7 @@ async fn a_dialogue_begins_and_shows_where_it_stands(backend: Backend) {
     let (_, history) = guarded.get("alice", &format!("/api/v1/chat/history/{session_id}")).await;
     assert_eq!((&history["total_turns"], &history["conversations"]), (&json!(0), &json!([])));
     assert_eq!(history["current_stage"], "clarification");
-    // It is a session like others for those who operate the system.
+    // For operators it is a session like any other.
     let (_, session) = guarded.get("op", &format!("/api/v1/sessions/{session_id}")).await;
     assert_eq!((&session["kind"], &session["user_id"]), (&json!("authoring"), &json!("alice")));
 }
@@ -83,7 +83,7 @@ async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
         assert_eq!((found, code(&body)), (status, expected), "{request}: {body}");
         assert!(!body["error"]["hint"].as_str().unwrap().is_empty());
     }
-    // Anybody may copy; operators may edit what belongs to nobody.
+    // Every author may copy. Operators may edit an artefact without an owner.
     let (status, copied) = begin(&guarded, "alice", json!({"action": "copy", "workflow_id": "sales"})).await;
     assert_eq!((status, &copied["artifact"]), (200, &json!("agent")), "{copied}");
     let (status, edited) = begin(&guarded, "op", json!({"action": "edit", "workflow_id": "sales"})).await;

@@ -1,4 +1,4 @@
-//! What goes wrong in a turn of a dialogue, and how the dialogue goes on.
+//! Faults in a turn of a dialogue, and the continuation of the dialogue.
 
 use super::*;
 use storage::store::authoring::{SaveAuthoring, Saved};
@@ -115,7 +115,7 @@ async fn a_state_that_another_program_changes_stands(backend: Backend) {
 async fn a_missing_state_is_rebuilt_from_the_history(backend: Backend) {
     let engine = started(backend, answers::script).await;
     say(&engine, "m-1", "每天汇总").await;
-    // Deletes what belongs to the session, and leaves the session itself.
+    // Deletes the records of the session, and keeps the session itself.
     engine.store.erase_records("s1").await.unwrap();
     assert!(engine.store.authoring("s1").await.unwrap().is_none());
     say(&engine, "m-2", "每天").await;
