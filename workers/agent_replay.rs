@@ -29,8 +29,8 @@ Examples:
   turnwheel agents replay agents/sales.yaml --json           for a build server
 
 Each turn runs in memory with the models of the settings, beginning with the conversation before it. Its calls return \
-the recorded results; only models are called. Actions are compared strictly: the first different one is named. Exit status 1 \
-if a turn takes other actions or fails.";
+the recorded results; only models are called. Actions are compared strictly: the first different one is named. Exit \
+status 1 if a turn takes other actions or fails.";
 
 /// Sessions that are read concurrently.
 const CONCURRENT_READS: usize = 4;
