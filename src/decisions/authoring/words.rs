@@ -106,6 +106,13 @@ pub fn failed_checks(problems: &[String], diagnosis: &str, language: Language) -
     with_list(in_language(zh, en, language), reasons)
 }
 
+/// Why the document of an author on another server failed its checks here, for this author.
+pub fn refused_document(problems: &[String], language: Language) -> String {
+    let zh = "上一份定义未能通过检查，请重写并改正：";
+    let en = "The last definition did not pass its checks. Write it again without these problems:";
+    with_list(in_language(zh, en, language), problems.iter().map(String::as_str))
+}
+
 /// The artefact is ready.
 pub fn completed(artifact: Artifact, id: &str, published: bool, language: Language) -> String {
     match (language, artifact, published) {

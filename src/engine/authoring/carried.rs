@@ -1,5 +1,5 @@
-//! The state of a dialogue on the wire. It lacks what only this engine needs to go on, so that travels in the metadata of
-//! the last entry, which a caller keeps as it is.
+//! The state of a dialogue in gRPC calls. Its message lacks fields that this engine needs to continue. They travel in the
+//! metadata of the last entry, which the other side keeps unchanged.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ struct Carried {
 }
 
 /// The state for the caller.
-pub(super) fn carried(stored: &StoredState) -> AgentState {
+pub fn carried(stored: &StoredState) -> AgentState {
     let mut state = stored.state.clone();
     let resolves = state.alternatives.iter().map(|one| (one.id.clone(), one.resolves.clone()));
     let carried = Carried {
@@ -43,7 +43,7 @@ pub(super) fn carried(stored: &StoredState) -> AgentState {
 
 /// The state of a caller. `id` is that of the state, and of an artefact that has none yet. A state of another server lacks
 /// what is carried: then the dialogue goes on with what the wire has.
-pub(super) fn restored(mut state: AgentState, id: String) -> StoredState {
+pub fn restored(mut state: AgentState, id: String) -> StoredState {
     let mut found = None;
     for entry in &mut state.conversations {
         found = entry.metadata.remove(NAME);

@@ -2,6 +2,7 @@
 //!
 //! - `drive`: takes a dialogue through its stages until it waits for the user. `ask`: the questions to the model.
 //!   `limit`: the time that a stage may take.
+//! - `relay`: a dialogue that an authoring agent on another server leads. [`carried`]: the state in calls to it.
 //! - `speech`: shows a text while the model writes it. `reply_text`: reads it out of the growing answer.
 //! - [`ports`]: what the driver needs of its surroundings: where states and events go, prompts, documents.
 //! - [`installed`]: what the stages work with in this installation.
@@ -18,6 +19,7 @@
 
 pub mod artifact;
 mod ask;
+pub mod carried;
 pub mod catalogue;
 pub mod checks;
 mod drive;
@@ -27,6 +29,7 @@ mod limit;
 pub mod ports;
 pub mod prompt;
 pub mod publication;
+mod relay;
 mod reply_text;
 pub mod secrets;
 mod speech;

@@ -1,5 +1,6 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] what goes
-//! wrong in them, [`lanes`] which messages reach them and how they end, [`scenarios`] the acceptance scenarios over HTTP,
+//! wrong in them, [`lanes`] which messages reach them and how they end,
+//! [`remote`] those that another server leads, [`scenarios`] the acceptance scenarios over HTTP,
 //! [`damages`] what the invariants find. The crash points are those of `crash`.
 
 pub mod answers;
@@ -7,6 +8,7 @@ mod damages;
 mod dialogues;
 mod faults;
 mod lanes;
+mod remote;
 mod scenarios;
 mod trials;
 
