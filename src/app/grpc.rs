@@ -37,9 +37,18 @@ impl Engine {
 
     /// The authoring agent: the one of `authoring.endpoint`, else one in this process, which writes nothing.
     pub fn author(&self) -> Result<Arc<dyn Author>, EngineError> {
-        match RemoteAuthor::from_settings(&self.settings.authoring, self.clock.clone())? {
+        match self.remote_author()? {
             Some(remote) => Ok(Arc::new(remote)),
             None => Ok(Arc::new(OwnAuthor::new(self.services()?))),
         }
+    }
+
+    /// The authoring agent of `authoring.endpoint`, whose connection all roles of this process share.
+    pub(super) fn remote_author(&self) -> Result<Option<RemoteAuthor>, EngineError> {
+        if let Some(remote) = self.remote_author.get() {
+            return Ok(Some(remote.clone()));
+        }
+        let remote = RemoteAuthor::from_settings(&self.settings.authoring, self.clock.clone())?;
+        Ok(remote.map(|remote| self.remote_author.get_or_init(|| remote).clone()))
     }
 }

@@ -65,6 +65,7 @@ pub use engine::workflow::{FlowContext, FlowError, IntoFlow, Question};
 pub use error::EngineError;
 pub use rehearsal::Rehearsal;
 
+use ::grpc::RemoteAuthor;
 use answer::Awaited;
 use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
@@ -150,6 +151,8 @@ pub struct Engine {
     models: Vec<(String, Arc<dyn Model>)>,
     /// The models that turns use, with their circuits. Created when the first worker starts.
     asked: Arc<OnceLock<Models>>,
+    /// The authoring agent on another server. Its connection is made when it is first called.
+    remote_author: OnceLock<RemoteAuthor>,
     knowledge: Library,
     sandbox: Arc<Sandbox>,
     connectors: Arc<Connectors>,
@@ -218,6 +221,7 @@ impl Engine {
             flows,
             models,
             asked,
+            remote_author: OnceLock::new(),
             knowledge,
             sandbox,
             connectors,

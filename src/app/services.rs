@@ -27,13 +27,17 @@ impl Engine {
     }
 
     /// The workbench of authoring dialogues. In a rehearsal it cannot rehearse.
-    pub(super) fn workbench(&self) -> Workbench {
+    fn workbench(&self) -> Result<Workbench, EngineError> {
         let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
         let bench = Workbench::new(store, &self.settings, self.known(), self.flows.ids(), clock);
-        match self.stand_in {
-            Some(_) => bench,
-            None => bench.with_rehearsal(Arc::new(LiveRehearsal::of(self))),
+        if self.stand_in.is_some() {
+            return Ok(bench);
         }
+        let bench = bench.with_rehearsal(Arc::new(LiveRehearsal::of(self)));
+        Ok(match self.remote_author()? {
+            Some(author) => bench.with_author(Arc::new(author)),
+            None => bench,
+        })
     }
 
     /// The dependencies of a worker's turns.
@@ -66,7 +70,7 @@ impl Engine {
             decisions: DecisionLimits::new(&self.settings, self.known().models()).into(),
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
-            workbench: Arc::new(self.workbench()),
+            workbench: Arc::new(self.workbench()?),
             clock: self.clock.clone(),
         })
     }

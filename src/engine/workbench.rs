@@ -5,6 +5,7 @@ use base::clock::Clock;
 use base::config::{PythonRunner, Quotas, Settings};
 use decisions::node_type::NodeType;
 use definitions::agent::validate::KnownNames;
+use grpc::Author;
 use std::sync::Arc;
 use storage::store::Store;
 
@@ -23,6 +24,8 @@ pub struct Workbench {
     pub quotas: Quotas,
     /// Rehearses drafts. Without it no test runs, so no draft passes.
     pub rehearsal: Option<Arc<dyn Rehearse>>,
+    /// The authoring agent on another server that leads the dialogues of workers, if the settings name one.
+    pub author: Option<Arc<dyn Author>>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }
@@ -44,7 +47,7 @@ impl Workbench {
             _ => true,
         });
         let (node_types, quotas) = (node_types.collect(), settings.quotas);
-        Self { store, known, flows, node_types, quotas, rehearsal: None, clock }
+        Self { store, known, flows, node_types, quotas, rehearsal: None, author: None, clock }
     }
 
     /// Creates a workbench with the names of the settings and without rehearsals.
@@ -56,5 +59,11 @@ impl Workbench {
     #[must_use]
     pub fn with_rehearsal(self, rehearsal: Arc<dyn Rehearse>) -> Self {
         Self { rehearsal: Some(rehearsal), ..self }
+    }
+
+    /// Has dialogues led by an authoring agent on another server.
+    #[must_use]
+    pub fn with_author(self, author: Arc<dyn Author>) -> Self {
+        Self { author: Some(author), ..self }
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! - [`answer`]: the model's answers in each stage. [`schema`]: the JSON Schemas of these answers.
 //! - `machine` and `entry`: the transitions. `choice`: finds the chosen alternative. `recorder`: the events.
+//! - `relay`: applies the events of an author on another server.
 //! - [`words`]: the engine's own texts, in Chinese and English.
 
 pub mod answer;
@@ -14,6 +15,7 @@ mod choice;
 mod entry;
 mod machine;
 mod recorder;
+mod relay;
 pub mod schema;
 pub mod words;
 
@@ -22,6 +24,7 @@ pub use entry::{begin, fault, go_on, leave};
 pub use machine::{Checked, Input, NewDraft, Next, Publication, advance, next};
 pub use recorder::pending_actions;
 pub use recorder::workflow_id;
+pub use relay::{Relayed, relay};
 
 #[cfg(test)]
 mod tests;

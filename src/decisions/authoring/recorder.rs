@@ -30,7 +30,7 @@ impl<'a> Recorder<'a> {
         self.stored.turn.get_or_insert_default()
     }
 
-    fn push(&mut self, body: Body, is_final: bool) {
+    pub(super) fn push(&mut self, body: Body, is_final: bool) {
         let (session_id, timestamp) = (self.stored.state.session_id.clone(), self.now.as_millis());
         let turn = self.turn();
         let event = Event { body, session_id, turn_id: turn.turn_id.clone(), seq: turn.seq, timestamp, is_final };

@@ -112,6 +112,13 @@ pub fn failed_checks(problems: &[String], diagnosis: &str, language: Language) -
     with_list(in_language(zh, en, language), reasons)
 }
 
+/// The reasons why the document of an author on another server failed its checks here. This author reads them.
+pub fn refused_document(problems: &[String], language: Language) -> String {
+    let zh = "上一份定义未能通过检查，请重写并改正：";
+    let en = "The last definition did not pass its checks. Write it again without these problems:";
+    with_list(in_language(zh, en, language), problems.iter().map(String::as_str))
+}
+
 /// The text about the finished artefact.
 pub fn completed(artifact: Artifact, id: &str, published: bool, language: Language) -> String {
     match (language, artifact, published) {

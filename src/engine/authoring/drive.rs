@@ -2,11 +2,13 @@
 
 use super::limit::Visit;
 use super::ports::{Interrupted, Outlet, Workshop, WorkshopError};
+use super::relay::Exchange;
 use super::speech::Speech;
 use crate::execution::TurnError;
 use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError};
 use crate::model::Models;
 use decisions::authoring::{self, Checked, Input, Next, Publication};
+use grpc::Author;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ pub struct Driver<'a> {
     pub model: &'a ModelNames,
     /// The journal of the turn.
     pub journal: &'a Journal,
+    /// The authoring agent on another server. If there is one, it leads the dialogue instead of the models.
+    pub remote: Option<&'a dyn Author>,
     /// The part of the text that the user has already seen in this turn.
     pub speech: Speech,
 }
@@ -107,13 +111,14 @@ impl Driver<'_> {
     /// Performs the steps of the dialogue until it waits for the user.
     pub async fn drive(&mut self, stored: &mut StoredState, outlet: &mut dyn Outlet) -> Result<(), Interrupted> {
         let mut visit = Visit::new(stored, self.journal.clock());
+        let mut exchange = Exchange::default();
         loop {
             let next = authoring::next(stored);
             if next == Next::Wait {
                 return Ok(());
             }
             visit.enter(stored);
-            match self.step(next, stored, &visit, outlet).await {
+            match self.step(next, stored, &visit, &mut exchange, outlet).await {
                 Ok(()) => {}
                 Err(Stopped::Interrupted(interrupted)) => return Err(interrupted),
                 Err(Stopped::Fault(code, details)) => {
@@ -132,11 +137,17 @@ impl Driver<'_> {
         next: Next,
         stored: &mut StoredState,
         visit: &Visit,
+        exchange: &mut Exchange,
         outlet: &mut dyn Outlet,
     ) -> Result<(), Stopped> {
         let input = match next {
             Next::Wait => return Ok(()),
-            Next::Ask(question) => return self.ask(question, stored, visit, outlet).await,
+            Next::Ask(question) => {
+                return match self.remote {
+                    Some(author) => self.relay(author, stored, visit, exchange, outlet).await,
+                    None => self.ask(question, stored, visit, outlet).await,
+                };
+            }
             Next::Check if self.has_lost_draft(stored).await? => {
                 // The machine then asks the model to write the document again.
                 stored.draft = None;

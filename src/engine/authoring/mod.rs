@@ -2,6 +2,7 @@
 //!
 //! - `drive`: drives a dialogue through its stages until it waits for the user. `ask`: asks the model. `limit`: the
 //!   time limit of a stage.
+//! - `relay`: a dialogue that an authoring agent on another server leads. [`carried`]: the state in calls to it.
 //! - `speech`: publishes a text while the model writes it. `reply_text`: parses the text from the incomplete answer.
 //! - [`ports`]: the interfaces that the driver uses: where states and events go, prompts, documents.
 //! - [`installed`]: the implementation of these interfaces for this installation.
@@ -18,6 +19,7 @@
 
 pub mod artifact;
 mod ask;
+pub mod carried;
 pub mod catalogue;
 pub mod checks;
 mod drive;
@@ -27,6 +29,7 @@ mod limit;
 pub mod ports;
 pub mod prompt;
 pub mod publication;
+mod relay;
 mod reply_text;
 pub mod secrets;
 mod speech;

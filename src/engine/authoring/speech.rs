@@ -7,6 +7,7 @@ use crate::model::delta::Deltas;
 use crate::model::paced::Paced;
 use base::clock::Clock;
 use types::authoring::{Body, Event, StoredState};
+use types::timestamp::Timestamp;
 
 /// The published part of a text that is not complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Speech {
         }
     }
 
-    /// Publishes the pieces of a text until it is complete. Each gets the turn's next number.
+    /// Publishes the pieces of a text until it is complete.
     pub(super) async fn show(
         &mut self,
         stored: &mut StoredState,
@@ -54,27 +55,35 @@ impl Speech {
     ) {
         let mut pieces = Paced::new(words);
         while let Some(piece) = pieces.next().await {
-            let supersedes = self.open.take().filter(|open| *open != piece.stream_id);
-            let body = Body::Message {
-                delta: Some(piece.content),
-                stream_id: Some(piece.stream_id),
-                supersedes,
-                content: None,
-                workflow_id: None,
-            };
-            let turn = stored.turn.get_or_insert_default();
-            let event = Event {
-                body,
-                session_id: stored.state.session_id.clone(),
-                turn_id: turn.turn_id.clone(),
-                seq: turn.seq,
-                timestamp: clock.now().as_millis(),
-                is_final: false,
-            };
-            turn.seq += 1;
-            self.note(&event);
+            let event = self.piece(stored, piece.content, piece.stream_id, clock.now());
             outlet.show_piece(event).await;
         }
+    }
+
+    /// Makes the event for a piece of a text. It gets the turn's next number. A stream supersedes the stream before it if
+    /// the whole text of that stream was never published.
+    pub(super) fn piece(
+        &mut self,
+        stored: &mut StoredState,
+        content: String,
+        stream_id: String,
+        now: Timestamp,
+    ) -> Event {
+        let supersedes = self.open.take().filter(|open| *open != stream_id);
+        let (delta, stream_id) = (Some(content), Some(stream_id));
+        let body = Body::Message { delta, stream_id, supersedes, content: None, workflow_id: None };
+        let turn = stored.turn.get_or_insert_default();
+        let event = Event {
+            body,
+            session_id: stored.state.session_id.clone(),
+            turn_id: turn.turn_id.clone(),
+            seq: turn.seq,
+            timestamp: now.as_millis(),
+            is_final: false,
+        };
+        turn.seq += 1;
+        self.note(&event);
+        event
     }
 }
 

@@ -69,8 +69,14 @@ impl Turn<'_> {
         let (models, message) = (self.models.clone(), self.message_text());
         let turn_id = self.turn_id().to_owned();
         let workshop = Installed::of(services, &agent.config);
-        let mut driver =
-            Driver { workshop: &workshop, models: &models, model: &agent.config.model, journal: &journal, speech };
+        let mut driver = Driver {
+            workshop: &workshop,
+            models: &models,
+            model: &agent.config.model,
+            journal: &journal,
+            remote: services.workbench.author.as_deref(),
+            speech,
+        };
         let mut outlet = LaneOutlet { turn: self, told };
         let begun = stored.turn.as_ref().is_some_and(|turn| turn.turn_id == turn_id);
         if begun {

@@ -297,6 +297,7 @@ pub(super) mod tests {
     use super::*;
     use futures::FutureExt;
     use std::panic::AssertUnwindSafe;
+    use std::time::Duration;
 
     pub(in crate::worker) fn delivery(session_id: &str, seq: u64) -> Delivery {
         let message = Message {

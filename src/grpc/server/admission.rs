@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::Status;
 
 use super::connection::Peer;
@@ -17,6 +18,8 @@ use super::connection::Peer;
 const HEALTH: &str = "/grpc.health.v1.Health/";
 /// The paths of the authoring agent.
 const AGENT: &str = "/workflow_agent.WorkflowAgent/";
+/// How long a call may take until its responses begin: the request's message has arrived by then.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// The aim of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,10 @@ impl From<Refusal> for Status {
     }
 }
 
+fn late() -> Status {
+    Status::deadline_exceeded("the message of the request did not arrive within 60 s")
+}
+
 /// Middleware: lets a call pass that is admitted, with its [`Admitted`].
 pub(super) async fn guard(State(admission): State<Arc<dyn Admission>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
@@ -107,7 +114,8 @@ pub(super) async fn guard(State(admission): State<Arc<dyn Admission>>, mut reque
     match admission.admit(Call { purpose, headers: request.headers(), peer }).await {
         Ok(admitted) => {
             request.extensions_mut().insert(admitted);
-            next.run(request).await
+            let handling = next.run(request);
+            tokio::time::timeout(REQUEST_TIME, handling).await.unwrap_or_else(|_| late().into_http())
         }
         Err(refusal) => Status::from(refusal).into_http(),
     }

@@ -9,7 +9,8 @@ use base::tasks::{OnPanic, Tasks};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use std::future::pending;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +56,7 @@ impl WorkflowAgent for Conversations {
         }
         let span = info_span!("conversation", session_id = request.session_id, user_id = request.user_id);
         let (sender, receiver) = mpsc::channel(BUFFERED);
+        let unread = Arc::new(Unread::new(receiver));
         let end = Arc::new(OnceLock::new());
         let work = Work {
             author: Arc::clone(&self.author),
@@ -62,10 +64,11 @@ impl WorkflowAgent for Conversations {
             limit,
             grace: self.grace,
             stop: self.stop.clone(),
+            unread: Arc::downgrade(&unread),
             _admitted: admitted,
         };
         self.tasks.spawn("conversation", OnPanic::Log, work.run(request, sender).instrument(span));
-        Ok(Response::new(responses(receiver, end)))
+        Ok(Response::new(responses(unread, end)))
     }
 }
 
@@ -73,17 +76,37 @@ impl WorkflowAgent for Conversations {
 type End = Result<(), Status>;
 
 /// The responses of the task, and then its end. A task that panicked leaves no end.
-fn responses(
-    receiver: mpsc::Receiver<ConversationResponse>,
-    end: Arc<OnceLock<End>>,
-) -> BoxStream<'static, Result<ConversationResponse, Status>> {
-    let sent = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver))).map(Ok);
+fn responses(unread: Arc<Unread>, end: Arc<OnceLock<End>>) -> BoxStream<'static, Result<ConversationResponse, Status>> {
+    let sent = stream::poll_fn(move |context| unread.poll(context)).map(Ok);
     let ended = stream::once(async move {
         end.get()
             .cloned()
             .unwrap_or_else(|| Err(Status::internal("the authoring agent failed; its log has the reason")))
     });
     sent.chain(ended.filter_map(async |end| end.err().map(Err))).boxed()
+}
+
+/// The responses that the client has not read. The transport polls them only while the client reads, so they are shared with
+/// the task of the call, which drops them in time.
+struct Unread(Mutex<Option<mpsc::Receiver<ConversationResponse>>>);
+
+impl Unread {
+    fn new(receiver: mpsc::Receiver<ConversationResponse>) -> Self {
+        Self(Mutex::new(Some(receiver)))
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<ConversationResponse>> {
+        let mut receiver = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        receiver.as_mut().map_or(Poll::Ready(None), |receiver| receiver.poll_recv(context))
+    }
+
+    fn discard(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn not_read() -> Status {
+    Status::aborted("the client does not read its responses")
 }
 
 fn stopping() -> Status {
@@ -97,7 +120,9 @@ struct Work {
     limit: Option<Duration>,
     grace: Duration,
     stop: CancellationToken,
-    /// Held until the work ends.
+    /// Dropped by the transport when the client is gone.
+    unread: Weak<Unread>,
+    /// Held until the client has read the responses, or has had the time for it.
     _admitted: Admitted,
 }
 
@@ -119,8 +144,28 @@ impl Work {
         if let Err(status) = &end {
             info!(code = ?status.code(), "a conversation ended early: {}", status.message());
         }
+        let end = self.read(&sender).await.and(end);
         // Set before `sender` is dropped, which ends the responses.
         let _ = self.end.set(end);
+    }
+
+    /// Waits until the client has read all responses. Without this limit, calls that have ended would fill the memory.
+    async fn read(&self, sender: &mpsc::Sender<ConversationResponse>) -> End {
+        let all_read = async {
+            // Fails if the client is gone.
+            let _ = sender.reserve_many(BUFFERED).await;
+        };
+        tokio::select! {
+            biased;
+            () = all_read => Ok(()),
+            () = self.stop.cancelled() => Ok(()),
+            () = tokio::time::sleep(READING_TIME) => {
+                if let Some(unread) = self.unread.upgrade() {
+                    unread.discard();
+                }
+                Err(not_read())
+            }
+        }
     }
 }
 
@@ -145,7 +190,7 @@ async fn converse(
         })?;
         let sent = tokio::time::timeout(READING_TIME, sender.send(response)).await;
         // A failed send means that the client is gone; `sender.closed` ends the work.
-        sent.map(drop).map_err(|_| Status::aborted("the client does not read its responses"))?;
+        sent.map(drop).map_err(|_| not_read())?;
         if is_final {
             return Ok(());
         }

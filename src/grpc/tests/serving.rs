@@ -88,6 +88,27 @@ async fn a_client_that_does_not_read_cannot_delay_the_deadline() {
 }
 
 #[tokio::test]
+async fn a_call_holds_its_admission_until_its_responses_are_read() {
+    let mut server = start().await;
+    let mut responses = server.client().process_conversation(call("x", ADMIN)).await.unwrap().into_inner();
+    let begun = server.next().await;
+    // More than the window of the stream, and fewer than make the author wait.
+    for index in 0..6 {
+        begun.respond(says(&"长".repeat(MIB), None, index == 5));
+    }
+    begun.dropped().await;
+    assert_eq!(server.admitted(), 1, "the author has ended, but its responses fill the memory");
+    let mut read = 0;
+    while responses.message().await.unwrap().is_some() {
+        read += 1;
+    }
+    assert_eq!(read, 6);
+    while server.admitted() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_needs_a_token_that_may_speak_for_its_user() {
     let mut server = start().await;
     let mut client = server.client();

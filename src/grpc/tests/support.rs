@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -62,7 +62,8 @@ impl Author for DrivenAuthor {
 pub(super) const ADMIN: &str = "admin-token";
 pub(super) const ANNA: &str = "anna-token";
 
-struct ByToken;
+/// Admits by the token. Each admitted call holds a clone.
+struct ByToken(Arc<()>);
 
 #[async_trait]
 impl Admission for ByToken {
@@ -75,7 +76,7 @@ impl Admission for ByToken {
             Some(ANNA) => return Err(Refusal::Forbidden("this needs the role `admin`".into())),
             _ => return Err(Refusal::Unauthenticated("the request has no valid bearer token".into())),
         };
-        Ok(Admitted { only_user, held: Arc::new(()) })
+        Ok(Admitted { only_user, held: Arc::new(Arc::clone(&self.0)) })
     }
 }
 
@@ -85,6 +86,7 @@ pub(super) struct Running {
     pub(super) begun: mpsc::UnboundedReceiver<Begun>,
     pub(super) stop: CancellationToken,
     connections: Arc<AtomicUsize>,
+    held: Weak<()>,
     served: watch::Receiver<bool>,
     _tasks: Tasks,
 }
@@ -108,7 +110,9 @@ pub(super) async fn start_with(
     let address = listener.local_addr().unwrap();
     let (sender, begun) = mpsc::unbounded_channel();
     let (stop, tasks, connections) = (CancellationToken::new(), Tasks::new(), Arc::new(AtomicUsize::new(0)));
-    let server = Server::new(Arc::new(DrivenAuthor(sender)), Arc::new(ByToken));
+    let held = Arc::new(());
+    let (admission, held) = (ByToken(Arc::clone(&held)), Arc::downgrade(&held));
+    let server = Server::new(Arc::new(DrivenAuthor(sender)), Arc::new(admission));
     let server = server.with_certificate(certificate).unwrap().with_grace(grace);
     let counted = Arc::clone(&connections);
     let accepted = stream::unfold((listener, counted), async |(listener, counted)| {
@@ -122,7 +126,7 @@ pub(super) async fn start_with(
         server.serve(accepted, stopped).await.unwrap();
         ended.send_replace(true);
     });
-    Running { address, begun, stop, connections, served, _tasks: tasks }
+    Running { address, begun, stop, connections, held, served, _tasks: tasks }
 }
 
 impl Running {
@@ -145,6 +149,11 @@ impl Running {
 
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The number of calls that hold their admission.
+    pub(super) fn admitted(&self) -> usize {
+        self.held.strong_count().saturating_sub(1)
     }
 
     /// The next exchange that the author begins.

@@ -1,5 +1,5 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] their
-//! faults, [`lanes`] the messages that reach them and their end, [`scenarios`] the acceptance scenarios over HTTP,
+//! faults, [`lanes`] the messages that reach them and their end, [`remote`] dialogues that another server leads, [`scenarios`] the acceptance scenarios over HTTP,
 //! [`damages`] the violations that the invariants report. The crash points are those of `crash`.
 
 pub mod answers;
@@ -7,6 +7,7 @@ mod damages;
 mod dialogues;
 mod faults;
 mod lanes;
+mod remote;
 mod scenarios;
 mod trials;
 

@@ -23,14 +23,18 @@ use turnwheel::Engine;
 use types::authoring::{AgentState, Body, ConversationConfig, Stage};
 
 /// An engine that serves gRPC. The token of a caller is its name and `-token`.
-struct Served {
-    engine: Engine,
-    address: SocketAddr,
+pub struct Served {
+    pub engine: Engine,
+    pub address: SocketAddr,
     _tokens: TempDir,
 }
 
 impl Served {
-    async fn start(model: &ScriptedModel) -> Self {
+    pub async fn start(model: &ScriptedModel) -> Self {
+        Self::start_at(model, ([127, 0, 0, 1], 0).into()).await
+    }
+
+    pub async fn start_at(model: &ScriptedModel, address: SocketAddr) -> Self {
         let tokens = tempfile::tempdir().unwrap();
         let access = [("anna", "author"), ("olga", "operator"), ("vera", "viewer")].map(|(name, role)| {
             let file = tokens.path().join(name);
@@ -38,7 +42,7 @@ impl Served {
             serde_json::from_value::<NamedToken>(json!({"name": name, "role": role, "token_file": file})).unwrap()
         });
         let engine = Engine::in_memory().configure(|settings| {
-            settings.gateway.grpc_listen = Some(([127, 0, 0, 1], 0).into());
+            settings.gateway.grpc_listen = Some(address);
             settings.gateway.tokens = vec!["root-token".into()];
             settings.gateway.access = access.into();
             settings.models.insert("default".to_owned(), scripted(model));

@@ -24,6 +24,7 @@ use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
 use futures::StreamExt;
+use grpc::Author;
 use lab::invariants;
 use sandbox::Sandbox;
 use serde_json::{Value, json};
@@ -62,6 +63,8 @@ pub struct Engine {
     pub flows: Flows,
     /// Rehearses the drafts of authoring dialogues, in workers that are started from now on.
     pub rehearsal: Option<Arc<dyn Rehearse>>,
+    /// The authoring agent on another server, for workers that are started from now on.
+    pub author: Option<Arc<dyn Author>>,
     stop: CancellationToken,
     scheduler: std::sync::Mutex<CancellationToken>,
 }
@@ -124,6 +127,7 @@ impl Engine {
             tools: Tools::default(),
             flows: Flows::builtin(),
             rehearsal: None,
+            author: None,
             stop: CancellationToken::new(),
             scheduler: std::sync::Mutex::new(CancellationToken::new()),
         }
@@ -142,8 +146,12 @@ impl Engine {
     fn workbench(&self) -> Workbench {
         let (store, clock) = (Arc::clone(&self.store), clock::Clock::system());
         let bench = Workbench::of_settings(store, &self.settings, self.flows.ids(), clock);
-        match &self.rehearsal {
+        let bench = match &self.rehearsal {
             Some(rehearsal) => bench.with_rehearsal(Arc::clone(rehearsal)),
+            None => bench,
+        };
+        match &self.author {
+            Some(author) => bench.with_author(Arc::clone(author)),
             None => bench,
         }
     }

@@ -237,8 +237,14 @@ impl Dialogue {
     async fn attempt(&mut self, message: Option<&str>) -> Result<(), Interrupted> {
         let models = self.script.models();
         let speech = if message.is_some() { Speech::default() } else { Speech::of(&self.seen.events) };
-        let mut driver =
-            Driver { workshop: &self.bench, models: &models, model: &"default".into(), journal: &self.journal, speech };
+        let mut driver = Driver {
+            workshop: &self.bench,
+            models: &models,
+            model: &"default".into(),
+            journal: &self.journal,
+            remote: None,
+            speech,
+        };
         let turn_id = format!("m-{}", self.turns);
         match message {
             Some(message) => driver.begin(&mut self.stored, &turn_id, message, &mut self.seen).await?,

@@ -23,7 +23,7 @@ struct Carried {
 }
 
 /// Returns the state for the caller.
-pub(super) fn carried(stored: &StoredState) -> AgentState {
+pub fn carried(stored: &StoredState) -> AgentState {
     let mut state = stored.state.clone();
     let resolves = state.alternatives.iter().map(|one| (one.id.clone(), one.resolves.clone()));
     let carried = Carried {
@@ -43,7 +43,7 @@ pub(super) fn carried(stored: &StoredState) -> AgentState {
 
 /// Restores a caller's state. `id` becomes the id of the state, and of an artefact that has none yet. A state from
 /// another server has no such metadata; the dialogue then continues with the fields of the wire.
-pub(super) fn restored(mut state: AgentState, id: String) -> StoredState {
+pub fn restored(mut state: AgentState, id: String) -> StoredState {
     let mut found = None;
     for entry in &mut state.conversations {
         found = entry.metadata.remove(NAME);

@@ -1,12 +1,8 @@
 //! The authoring agent in this process, as gRPC serves it: the driver of dialogues over a journal in memory. It stores
 //! nothing: the caller keeps the state, and the responses contain the document.
-//!
-//! - `carried`: puts the parts of a state without a field on the wire into metadata.
-
-mod carried;
 
 use async_trait::async_trait;
-use carried::{carried, restored};
+use engine::authoring::carried::{carried, restored};
 use engine::authoring::{AGENT_ID, Driver, Installed, Interrupted, Outlet, Speech, Unsaved, artifact, limited_models};
 use engine::execution::{Services, TurnError, stored as definitions};
 use engine::journal::Journal;
@@ -56,6 +52,7 @@ impl OwnAuthor {
             models: &models,
             model: &agent.config.model,
             journal: &journal,
+            remote: None,
             speech: Speech::default(),
         };
         let goes_on = message.is_empty() && driver.go_on(&mut stored, &turn_id, &mut outlet).await.map_err(failed)?;
@@ -166,7 +163,8 @@ impl Outlet for Call {
         let count = events.len();
         for (index, mut event) in events.into_iter().enumerate() {
             self.complete(&mut event.body);
-            let has_state = index + 1 == count || matches!(event.body, Body::Status { .. });
+            // The state belongs to the whole step: with an earlier event, a caller that continues from it would miss the rest.
+            let has_state = index + 1 == count;
             self.send(event, has_state.then(|| carried(stored))).await;
         }
         Ok(())
