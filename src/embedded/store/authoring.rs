@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use storage::store::authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
 use storage::store::{Result, lane};
-use types::authoring::{Loaded, StoredState};
+use types::authoring::{Artifact, Loaded, StoredState};
 use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 
@@ -116,13 +116,17 @@ fn list(
 }
 
 /// Removes a deleted workflow or agent from the states that name it.
-pub(super) fn forget_artefact(tables: &mut Tables<'_>, id: &str) -> std::result::Result<(), FileFault> {
+pub(super) fn forget_artefact(tables: &mut Tables<'_>, kind: Artifact, id: &str) -> std::result::Result<(), FileFault> {
     let (now, mut changed) = (tables.clock.now(), Vec::new());
     for row in tables.authoring.iter()? {
         let (session_id, bytes) = row?;
         // A state of a newer version stays as it is.
         let Ok(loaded) = loaded(session_id.value(), bytes.value(), now) else { continue };
         let (mut stored, mut names) = (loaded.state, false);
+        // Ids of agents are not those of workflows.
+        if stored.artifact != kind {
+            continue;
+        }
         if stored.state.workflow_id.as_deref() == Some(id) {
             // What others publish under the id from now on is not of this dialogue.
             (stored.draft, stored.published) = (None, None);
