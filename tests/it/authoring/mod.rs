@@ -1,12 +1,13 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] what goes
 //! wrong in them, [`lanes`] which messages reach them and how they end, [`scenarios`] the acceptance scenarios over HTTP,
-//! [`damages`] what the invariants find. The crash points are those of `crash`.
+//! [`publications`] drafts that are published meanwhile, [`damages`] what the invariants find. The crash points are those of `crash`.
 
 pub mod answers;
 mod damages;
 mod dialogues;
 mod faults;
 mod lanes;
+mod publications;
 mod scenarios;
 mod trials;
 
