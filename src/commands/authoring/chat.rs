@@ -83,6 +83,14 @@ async fn configure(store: &dyn Store, dialogue: &mut Dialogue, config: ConfigReq
     }
 }
 
+/// True if the last events of a session's turns are published. A message leaves its lane only after the events of its turn,
+/// and before the lane's next turn.
+pub async fn is_told(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
+    let Some(session) = store.session(session_id).await? else { return Ok(true) };
+    let next = queue.next_in_lane(session_id, 0, 0).await?;
+    Ok(next.is_none_or(|next| next.seq > session.last_seq))
+}
+
 impl CheckedMessage {
     /// Puts the message on its lane, as from `channel` if one is given. Durable on return.
     pub async fn send(&self, queue: &dyn Queue) -> Result<Published, CommandError> {

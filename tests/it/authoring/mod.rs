@@ -1,6 +1,6 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] what goes
 //! wrong in them, [`lanes`] which messages reach them and how they end, [`scenarios`] the acceptance scenarios over HTTP,
-//! [`publications`] drafts that are published meanwhile, [`damages`] what the invariants find. The crash points are those of `crash`.
+//! [`repeats`] messages that are sent again, [`publications`] drafts that are published meanwhile, [`damages`] what the invariants find. The crash points are those of `crash`.
 
 pub mod answers;
 mod damages;
@@ -8,6 +8,7 @@ mod dialogues;
 mod faults;
 mod lanes;
 mod publications;
+mod repeats;
 mod scenarios;
 mod trials;
 
