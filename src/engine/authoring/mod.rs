@@ -4,6 +4,7 @@
 //!   `limit`: the time that a stage may take.
 //! - `speech`: shows a text while the model writes it. `reply_text`: reads it out of the growing answer.
 //! - [`ports`]: what the driver needs of its surroundings: where states and events go, prompts, documents.
+//! - [`kept`]: the state of a dialogue as it can be worked with.
 //! - [`installed`]: what the stages work with in this installation.
 //! - [`workbench`](crate::workbench): what the making of documents needs of a process. A gateway has one, too.
 //! - [`catalogue`]: what is installed and can be used by an artefact.
@@ -23,6 +24,7 @@ pub mod checks;
 mod drive;
 pub mod failing_calls;
 pub mod installed;
+pub mod kept;
 mod limit;
 pub mod ports;
 pub mod prompt;

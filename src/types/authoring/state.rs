@@ -356,7 +356,11 @@ impl StoredState {
             // The document has its id in it, so it is written again under the new one.
             (self.state.workflow_id, self.draft) = (None, None);
         }
-        self.publish = config.publish(self.artifact);
+        let wish = |config: &ConversationConfig| config.preferences.get("publish").cloned();
+        // Nothing is published by itself after a repair, unless somebody asks for it.
+        if wish(&config) != wish(&self.config) {
+            self.publish = config.publish(self.artifact);
+        }
         self.config = config;
         self
     }
