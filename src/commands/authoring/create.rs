@@ -5,6 +5,7 @@ use crate::enqueue::new_id;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use decisions::authoring::words;
+use engine::authoring::artifact::current;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
@@ -123,7 +124,7 @@ fn artifact(name: &str) -> Result<Artifact, CommandError> {
     Artifact::parse(name).ok_or_else(|| invalid("invalid_request", message()))
 }
 
-/// Finds what is edited or copied. Fails with `not_yours` if a user edits what another has published.
+/// Finds what is edited or copied, which may be compiled in, and is no plan of a session. Fails with `not_yours` if a user edits what another has published.
 async fn source(
     store: &dyn Store,
     author: &Author,
@@ -133,11 +134,7 @@ async fn source(
     let id = context.source_workflow_id.as_str();
     let kinds = wanted.map_or_else(|| Artifact::ALL.to_vec(), |wanted| vec![wanted]);
     for kind in kinds {
-        let exists = match kind {
-            Artifact::Workflow => store.workflow(id).await?.is_some(),
-            Artifact::Agent => store.agent(id).await?.is_some(),
-        };
-        if !exists {
+        if current(store, kind, id).await?.is_none() {
             continue;
         }
         let may_edit = match author {

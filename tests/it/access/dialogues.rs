@@ -1,6 +1,7 @@
 //! Authoring dialogues over HTTP, as far as no worker is needed: beginning, errors, whose they are.
 
 use super::{Guarded, answered, code};
+use crate::conformance::session_plans;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::Backend;
 use reqwest::Method;
@@ -10,6 +11,7 @@ on_both_backends!(
     a_dialogue_begins_and_shows_where_it_stands,
     a_repeat_of_the_same_request_is_the_same_dialogue,
     a_dialogue_that_cannot_begin_says_why,
+    what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot,
     the_dialogues_of_others_do_not_exist_for_an_author,
     a_message_that_cannot_be_taken_is_refused_before_the_stream_opens,
     a_deleted_dialogue_leaves_nothing,
@@ -89,6 +91,21 @@ async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
     let (status, edited) = begin(&guarded, "op", json!({"action": "edit", "workflow_id": "sales"})).await;
     assert_eq!((status, &edited["action_type"]), (200, &json!("edit")), "{edited}");
     assert_eq!(edited["workflow_context"]["source_workflow_id"], "sales");
+}
+
+async fn what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot(backend: Backend) {
+    let guarded = authors(&backend).await;
+    backend.store.put_session_plan(session_plans::plan("plan-1", "s1", "一"), "planner").await.unwrap();
+    for (id, artifact) in [("smart_router", "workflow"), ("authoring", "agent")] {
+        let (status, copied) = begin(&guarded, "alice", json!({"action": "copy", "workflow_id": id})).await;
+        assert_eq!((status, &copied["artifact"]), (200, &json!(artifact)), "{copied}");
+        let (status, body) = begin(&guarded, "alice", json!({"action": "edit", "workflow_id": id})).await;
+        assert_eq!((status, code(&body)), (403, "not_yours"), "{body}");
+    }
+    for action in ["copy", "edit"] {
+        let (status, body) = begin(&guarded, "op", json!({"action": action, "workflow_id": "plan-1"})).await;
+        assert_eq!((status, code(&body)), (404, "unknown_workflow"), "{body}");
+    }
 }
 
 async fn the_dialogues_of_others_do_not_exist_for_an_author(backend: Backend) {
