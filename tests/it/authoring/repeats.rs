@@ -8,7 +8,10 @@ use sse_stream::{Sse, SseStream};
 use storage::store::records::{Acquire, Commit, Committed};
 use types::event::{EventType, OutEvent};
 
-on_both_backends!(the_last_event_of_a_committed_turn_may_come_after_the_message_is_sent_again,);
+on_both_backends!(
+    the_last_event_of_a_committed_turn_may_come_after_the_message_is_sent_again,
+    a_repeated_message_does_not_change_the_settings_back,
+);
 
 /// An event of the turn m-1.
 fn event(seq: u64, is_final: bool) -> OutEvent {
@@ -67,4 +70,23 @@ async fn the_last_event_of_a_committed_turn_may_come_after_the_message_is_sent_a
         let finals: Vec<_> = events.iter().map(|event| (&event["seq"], &event["is_final"])).collect();
         assert_eq!(finals, [(&json!(1), &json!(true))]);
     }
+}
+
+async fn a_repeated_message_does_not_change_the_settings_back(backend: Backend) {
+    let engine = started(backend, answers::script).await;
+    let gateway = Gateway::of(&engine).await;
+    let chat = async |message_id: &str, target_id: &str| {
+        let config = json!({"preferences": {"target_id": target_id, "publish": "manual"}});
+        let body = json!({"session_id": "s1", "user_message": "八点汇总", "message_id": message_id, "config": config});
+        let response = gateway.post("/api/v1/chat/stream", &body).await;
+        assert_eq!(response.status(), 200);
+        response.text().await.unwrap()
+    };
+    let first = chat("m-1", "a").await;
+    chat("m-2", "b").await;
+    let before = state(&engine).await;
+    assert_eq!(before.config.target_id(), Some("b"));
+    assert!(before.draft.is_some());
+    assert_eq!(chat("m-1", "a").await, first, "the events of the same turn");
+    assert_eq!(state(&engine).await, before);
 }
