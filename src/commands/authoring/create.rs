@@ -8,9 +8,11 @@ use decisions::authoring::words;
 use engine::authoring::artifact::current;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use storage::store::Store;
 use storage::store::authoring::NewAuthoring;
 use types::authoring::{Artifact, ConfigRequest, ConversationConfig, Origin, StoredState, WorkflowContext};
+use types::canonical;
 use types::ids::{self, DottedId, Id};
 use types::job::DEFAULT_CHANNEL;
 use types::session::Kind;
@@ -88,6 +90,7 @@ pub async fn create(
     let session_id = new.session_id.unwrap_or_else(new_id);
     ids::check("session_id", &session_id).map_err(|error| invalid("invalid_request", error.to_string()))?;
     let state = StoredState::new(new_id(), &session_id, &user_id, context, clock::now()).configured(config, wanted);
+    let state = StoredState { request_hash: Some(request_hash(&state)), ..state };
     let channel = channel.unwrap_or_else(|| DEFAULT_CHANNEL.to_owned());
     let begun = NewAuthoring { agent_id: AGENT.to_owned(), channel, state: state.clone() };
     if !store.create_authoring(begun).await? {
@@ -153,6 +156,18 @@ async fn source(
     Err(CommandError::new(ErrorKind::NotFound, "unknown_workflow", message, hint))
 }
 
+/// The hash of what a request says about a new dialogue.
+fn request_hash(state: &StoredState) -> String {
+    let context = &state.state.workflow_context;
+    canonical::hash(&json!([
+        state.state.user_id,
+        state.artifact,
+        state.config,
+        context.origin,
+        context.source_workflow_id,
+    ]))
+}
+
 /// Succeeds if the dialogue that exists was begun by the same request.
 async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), CommandError> {
     let session_id = &state.state.session_id;
@@ -161,14 +176,9 @@ async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), Command
         Some(_) => store.authoring(session_id).await?.map(|loaded| loaded.state),
         None => None,
     };
-    let same = known.is_some_and(|known| {
-        let (known, known_config) = (&known, &known.config);
-        known.state.user_id == state.state.user_id
-            && known.artifact == state.artifact
-            && *known_config == state.config
-            && known.state.workflow_context.origin == state.state.workflow_context.origin
-            && known.state.workflow_context.source_workflow_id == state.state.workflow_context.source_workflow_id
-    });
+    // The dialogue of an older version, or one whose state was lost, has its current settings only.
+    let hash_of = |known: StoredState| known.request_hash.clone().unwrap_or_else(|| request_hash(&known));
+    let same = known.map(hash_of) == state.request_hash;
     if same {
         return Ok(());
     }

@@ -316,6 +316,9 @@ pub struct StoredState {
     /// How often the analysis has found each required gap.
     #[serde(default)]
     pub gap_rounds: Vec<GapRounds>,
+    /// The hash of the request that began the dialogue. A repeat of the request has it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
     /// When the state was last repaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at: Option<Timestamp>,

@@ -4,8 +4,11 @@ use super::{Guarded, answered, code};
 use crate::conformance::session_plans;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::Backend;
+use commands::authoring::Author;
+use commands::authoring::chat::{self, ChatMessage};
 use reqwest::Method;
 use serde_json::{Value, json};
+use types::authoring::ConfigRequest;
 
 on_both_backends!(
     a_dialogue_begins_and_shows_where_it_stands,
@@ -55,7 +58,7 @@ async fn a_repeat_of_the_same_request_is_the_same_dialogue(backend: Backend) {
     let (_, first) = begin(&guarded, "alice", request.clone()).await;
     assert_eq!(begin(&guarded, "alice", request.clone()).await, (200, first));
     let others = [
-        ("bob", request),
+        ("bob", request.clone()),
         ("alice", json!({"action": "create", "session_id": "d1"})),
         ("alice", json!({"action": "create", "session_id": "d1", "artifact": "agent"})),
     ];
@@ -63,6 +66,17 @@ async fn a_repeat_of_the_same_request_is_the_same_dialogue(backend: Backend) {
         let (status, body) = begin(&guarded, caller, other).await;
         assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
     }
+    // The settings that its messages have changed since are not those of the request.
+    let config = ConfigRequest { max_turns: Some(9), ..ConfigRequest::default() };
+    let (session_id, user_message) = ("d1".to_owned(), "hi".to_owned());
+    let message = ChatMessage { session_id, user_message, message_id: None, config: Some(config) };
+    chat::check(backend.store.as_ref(), &Author::User("alice".into()), message).await.unwrap();
+    let (status, again) = begin(&guarded, "alice", request.clone()).await;
+    assert_eq!((status, &again["session_id"]), (200, &json!("d1")), "{again}");
+    let mut other = request;
+    other["config"]["max_turns"] = json!(9);
+    let (status, body) = begin(&guarded, "alice", other).await;
+    assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
 }
 
 async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
