@@ -8,7 +8,7 @@ use thiserror::Error;
 pub const MAX_BYTES: usize = 128;
 
 /// Why a text is not a legal identifier.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id`, `message_id`, `turn_id` and `user_id`), and does not begin with `$`"
 )]

@@ -94,6 +94,7 @@ async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
         (json!({"action": "create", "user_id": "bob"}), 400, "invalid_request"),
         (json!({"action": "create", "config": {"max_turns": 501}}), 400, "invalid_config"),
         (json!({"action": "create", "config": {"language": "fr"}}), 400, "invalid_config"),
+        (json!({"action": "create", "config": {"preferences": {"target_id": "a/b"}}}), 400, "invalid_config"),
     ] {
         let (found, body) = begin(&guarded, "alice", request.clone()).await;
         assert_eq!((found, code(&body)), (status, expected), "{request}: {body}");
