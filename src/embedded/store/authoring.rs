@@ -101,7 +101,9 @@ fn list(
     let mut found = Vec::new();
     for row in read.open_table(AUTHORING)?.iter()? {
         let (id, bytes) = row?;
-        let one = AuthoringSummary::from(loaded(id.value(), bytes.value(), now)?.state);
+        // A state of a newer version is not for this one to show.
+        let Ok(loaded) = loaded(id.value(), bytes.value(), now) else { continue };
+        let one = AuthoringSummary::from(loaded.state);
         if query.user_id.as_ref().is_none_or(|user| *user == one.user_id)
             && query.stage.is_none_or(|stage| stage == one.stage)
             && query.before.is_none_or(|before| one.updated_at < before)
@@ -145,4 +147,33 @@ pub(super) fn forget_artefact(tables: &mut Tables<'_>, kind: Artifact, id: &str)
         tables.authoring.insert(session_id.as_str(), bytes.as_slice())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::EmbeddedFile;
+    use base::config::Settings;
+    use types::authoring::WorkflowContext;
+
+    #[tokio::test]
+    async fn a_state_of_a_newer_version_does_not_hide_the_others() {
+        let store = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &Settings::default()).unwrap();
+        for session_id in ["a", "newer", "z"] {
+            let context = WorkflowContext::default();
+            let state = StoredState::new(session_id.into(), session_id, "alice", context, Timestamp::default());
+            let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
+            assert!(store.create_authoring(new).await.unwrap());
+        }
+        let newer = |tables: &mut Tables<'_>| {
+            tables.authoring.insert("newer", br#"{"format":99}"#.as_slice())?;
+            Ok(())
+        };
+        store.file.write(newer).await.unwrap();
+        let query = AuthoringQuery { limit: 10, ..AuthoringQuery::default() };
+        let listed = store.authorings(query).await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|one| one.session_id.as_str()).collect();
+        assert_eq!(ids, ["z", "a"]);
+        assert!(store.authoring("newer").await.is_err());
+    }
 }
