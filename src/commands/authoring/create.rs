@@ -9,6 +9,7 @@ use engine::authoring::artifact::current;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use storage::queue::Queue;
 use storage::store::Store;
 use storage::store::authoring::NewAuthoring;
 use types::authoring::{Artifact, ConfigRequest, ConversationConfig, Origin, StoredState, WorkflowContext};
@@ -64,6 +65,7 @@ pub struct NewSession {
 
 /// Begins a dialogue, whose events are published under `channel`, or `default`. Durable on return.
 pub async fn create(
+    queue: &dyn Queue,
     store: &dyn Store,
     author: &Author,
     new: NewDialogue,
@@ -93,7 +95,9 @@ pub async fn create(
     let state = StoredState { request_hash: Some(request_hash(&state)), ..state };
     let channel = channel.unwrap_or_else(|| DEFAULT_CHANNEL.to_owned());
     let begun = NewAuthoring { agent_id: AGENT.to_owned(), channel, state: state.clone() };
-    if !store.create_authoring(begun).await? {
+    // Messages that wait under the id are those of another conversation, which has no session yet.
+    let is_taken = queue.next_in_lane(&session_id, 0, 0).await?.is_some();
+    if is_taken || !store.create_authoring(begun).await? {
         is_repeat(store, &state).await?;
     }
     let language = state.config.language;

@@ -14,6 +14,7 @@ on_both_backends!(
     a_dialogue_begins_and_shows_where_it_stands,
     a_repeat_of_the_same_request_is_the_same_dialogue,
     a_dialogue_that_cannot_begin_says_why,
+    a_dialogue_does_not_take_the_id_of_a_conversation_that_is_about_to_begin,
     what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot,
     the_dialogues_of_others_do_not_exist_for_an_author,
     a_message_that_cannot_be_taken_is_refused_before_the_stream_opens,
@@ -106,6 +107,22 @@ async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
     let (status, edited) = begin(&guarded, "op", json!({"action": "edit", "workflow_id": "sales"})).await;
     assert_eq!((status, &edited["action_type"]), (200, &json!("edit")), "{edited}");
     assert_eq!(edited["workflow_context"]["source_workflow_id"], "sales");
+}
+
+async fn a_dialogue_does_not_take_the_id_of_a_conversation_that_is_about_to_begin(backend: Backend) {
+    let guarded = authors(&backend).await.with_sales().await;
+    let message = json!({"session_id": "c1", "agent_id": "sales", "user_id": "li", "text": "hi"});
+    assert_eq!(guarded.post("root", "/api/v1/messages", &message).await.0, 202);
+    let request = json!({"action": "create", "session_id": "c1"});
+    let (status, body) = begin(&guarded, "alice", request).await;
+    assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
+    assert!(backend.store.session("c1").await.unwrap().is_none());
+    // Messages of a dialogue itself do not matter.
+    let request = json!({"action": "create", "session_id": "d1"});
+    assert_eq!(begin(&guarded, "alice", request.clone()).await.0, 200);
+    let message = json!({"session_id": "d1", "user_id": "alice", "text": "hi"});
+    assert_eq!(guarded.post("root", "/api/v1/messages", &message).await.0, 202);
+    assert_eq!(begin(&guarded, "alice", request).await.0, 200);
 }
 
 async fn what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot(backend: Backend) {
