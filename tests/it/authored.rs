@@ -119,12 +119,13 @@ async fn a_workflow_becomes_a_draft_that_is_checked_and_published(backend: Backe
     assert_eq!(refused.code(), "stale_hash");
     // Another dialogue wants the same id.
     let mut other = dialogue(Origin::Create, "", Artifact::Workflow);
-    other.config.preferences = [("target_id".to_owned(), id.clone())].into();
+    (other.id, other.config.preferences) = ("9a1c".into(), [("target_id".to_owned(), id.clone())].into());
     drafted(&bench, &mut other, &answer(graph("other"), json!([]))).await;
     assert_eq!(publish(&bench, &mut other, true).await.unwrap_err().code(), "id_taken");
     // Also if its document is the same: otherwise the dialogue would own an artefact that another user has published.
     let mut bob = dialogue(Origin::Create, "", Artifact::Workflow);
     (bob.state.user_id, bob.config.preferences) = ("bob".into(), [("target_id".to_owned(), id.clone())].into());
+    bob.id = "77d0".into();
     drafted(&bench, &mut bob, &answer(graph("好"), json!([]))).await;
     let order = Order { hash: &draft.hash, by: "bob", owner: Some("bob"), force: true };
     assert_eq!(bob.draft.as_ref().unwrap().hash, draft.hash);

@@ -90,7 +90,7 @@ impl Author {
             write(&dialogue.display.note(HELP));
         }
         if first.is_empty() {
-            write(&format!("{greeting}\n"));
+            write(&display::opening(&greeting));
         } else {
             dialogue.say(&first).await?;
         }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use storage::store::authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
 use storage::store::{Result, StoreError, lane};
-use types::authoring::{Loaded, Stage, StoredState};
+use types::authoring::{Artifact, Loaded, Stage, StoredState};
 use types::timestamp::Timestamp;
 
 /// The collection of the states.
@@ -236,19 +236,33 @@ impl Db {
         }
     }
 
-    /// Removes a deleted workflow or agent from the states and sessions that name it.
-    pub(super) async fn forget_artefact(&self, id: &str) -> Result<()> {
+    /// Removes a workflow or agent that is deleted from the states and sessions that name it. Can be repeated.
+    pub(super) async fn forget_artefact(&self, kind: Artifact, id: &str) -> Result<()> {
         let states = self.database.collection::<Document>(STATES);
-        let update = doc! {"$set": {"workflow_id": null, "draft": null, "published": null}, "$inc": {"version": 1}};
-        self.in_time(states.update_many(doc! {"workflow_id": id}, update)).await?;
+        let kind = match kind {
+            Artifact::Agent => doc! {"$eq": "agent"},
+            // A state without the field is that of a workflow.
+            Artifact::Workflow => doc! {"$ne": "agent"},
+        };
+        let update =
+            vec![doc! {"$set": {"workflow_id": null, "draft": null, "published": null, "version": next_version()}}];
+        self.in_time(states.update_many(doc! {"workflow_id": id, "artifact": &kind}, update)).await?;
         // Only sessions have the index on the source, so they give the ids of the states.
         let sessions = self.database.collection::<Document>("sessions");
-        let named = doc! {"kind": "authoring", "source_workflow_id": id};
-        let ids = self.in_time(sessions.distinct("_id", named.clone())).await?;
-        let update = doc! {"$set": {"workflow_context.source_workflow_id": ""}, "$inc": {"version": 1}};
-        self.in_time(states.update_many(doc! {"session_id": {"$in": ids}}, update)).await?;
-        self.in_time(sessions.update_many(named, doc! {"$set": {"source_workflow_id": null}})).await.map(|_| ())
+        let ids = self.in_time(sessions.distinct("_id", doc! {"kind": "authoring", "source_workflow_id": id})).await?;
+        let named = doc! {"session_id": {"$in": ids}, "artifact": kind};
+        let ids = self.in_time(states.distinct("session_id", named.clone())).await?;
+        let update = vec![doc! {"$set": {"workflow_context.source_workflow_id": "", "version": next_version()}}];
+        self.in_time(states.update_many(named, update)).await?;
+        let update = doc! {"$set": {"source_workflow_id": null}};
+        self.in_time(sessions.update_many(doc! {"_id": {"$in": ids}}, update)).await.map(|_| ())
     }
+}
+
+/// The next version of a state, as an expression. A damaged one begins again, as it does for who reads it.
+fn next_version() -> Document {
+    let known = doc! {"$cond": [{"$isNumber": "$version"}, "$version", 0]};
+    doc! {"$max": [1_i64, {"$convert": {"input": {"$add": [known, 1]}, "to": "long", "onError": 1_i64}}]}
 }
 
 async fn commit(transaction: &mut ClientSession) -> mongodb::error::Result<()> {

@@ -10,11 +10,18 @@ use engine::authoring::{Workbench, artifact::Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 use storage::store::Store;
 use storage::store::authoring::{SaveAuthoring, Saved};
+use tracing::warn;
 use types::authoring::{Artifact, Published, Stage, TestCounts};
 use types::ids::Id;
 use types::timestamp::Timestamp;
+
+/// The time limit for a publication to wait for a turn that has begun after its first check.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// The pause between two attempts to save it.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The current document of a dialogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -196,29 +203,40 @@ pub async fn publish(
     let done = publication::publish(bench, &dialogue.state, order).await?.map_err(|refusal| refused(&refusal))?;
     let Done { published, changed, warnings } = done;
     let workflow_id = workflow_id(&dialogue.state);
-    remember(bench.store.as_ref(), dialogue, published, bench.clock.now()).await?;
+    remember(bench, dialogue, published, &workflow_id).await?;
     Ok(PublishedDraft { workflow_id, hash: request.hash.clone(), changed, warnings })
 }
 
-/// Saves that the draft is published. A turn that has begun meanwhile finds the publication by itself: publishing again
-/// changes nothing.
+/// Saves that the draft is published, once the turns that have begun meanwhile have ended. What they have changed stays.
 async fn remember(
-    store: &dyn Store,
+    bench: &Workbench,
     dialogue: Dialogue,
     published: Published,
-    now: Timestamp,
+    workflow_id: &str,
 ) -> Result<(), CommandError> {
-    let mut state = dialogue.state;
-    if state.published.as_ref() == Some(&published) {
-        return Ok(());
+    let (store, mut state) = (bench.store.as_ref(), dialogue.state);
+    let (session_id, known, id) = (dialogue.session.session_id, state.published.clone(), state.id.clone());
+    let until = bench.clock.moment() + MAX_WAIT;
+    while known.as_ref() != Some(&published) {
+        state.published = Some(published.clone());
+        state.state.workflow_id = Some(workflow_id.to_owned());
+        state.state.updated_at = bench.clock.now();
+        if let Saved::Saved(_) = store.save_authoring(SaveAuthoring { state, epoch: None }).await? {
+            break;
+        }
+        if bench.clock.moment() >= until {
+            // The document is in use all the same, so this is no refusal.
+            warn!(session_id, "a turn goes on for long: its dialogue does not know that its draft was published");
+            break;
+        }
+        bench.clock.sleep(PAUSE).await;
+        match store.authoring(&session_id).await?.map(|loaded| loaded.state) {
+            Some(newer) if newer.id == id && newer.published == known => state = newer,
+            // Deleted meanwhile, or published once more.
+            _ => break,
+        }
     }
-    state.published = Some(published);
-    state.state.workflow_id = Some(workflow_id(&state));
-    state.state.updated_at = now;
-    match store.save_authoring(SaveAuthoring { state, epoch: None }).await? {
-        Saved::Saved(_) => Ok(()),
-        Saved::Fenced | Saved::Conflict => Err(busy(&dialogue.session.session_id)),
-    }
+    Ok(())
 }
 
 pub(super) fn no_draft(dialogue: &Dialogue) -> CommandError {

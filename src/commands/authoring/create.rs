@@ -5,11 +5,15 @@ use crate::enqueue::new_id;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use decisions::authoring::words;
+use engine::authoring::artifact::current;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use storage::queue::Queue;
 use storage::store::Store;
 use storage::store::authoring::NewAuthoring;
 use types::authoring::{Artifact, ConfigRequest, ConversationConfig, Origin, StoredState, WorkflowContext};
+use types::canonical;
 use types::ids::{self, DottedId, Id};
 use types::job::DEFAULT_CHANNEL;
 use types::session::Kind;
@@ -61,6 +65,7 @@ pub struct NewSession {
 
 /// Begins a dialogue. Its events are published under `channel`, or `default`. Durable on return.
 pub async fn create(
+    queue: &dyn Queue,
     store: &dyn Store,
     author: &Author,
     new: NewDialogue,
@@ -87,9 +92,12 @@ pub async fn create(
     let session_id = new.session_id.unwrap_or_else(new_id);
     ids::check("session_id", &session_id).map_err(|error| invalid("invalid_request", error.to_string()))?;
     let state = StoredState::new(new_id(), &session_id, &user_id, context, clock::now()).configured(config, wanted);
+    let state = StoredState { request_hash: Some(request_hash(&state)), ..state };
     let channel = channel.unwrap_or_else(|| DEFAULT_CHANNEL.to_owned());
     let begun = NewAuthoring { agent_id: AGENT.to_owned(), channel, state: state.clone() };
-    if !store.create_authoring(begun).await? {
+    // Messages that wait under the id are those of another conversation, which has no session yet.
+    let is_taken = queue.next_in_lane(&session_id, 0, 0).await?.is_some();
+    if is_taken || !store.create_authoring(begun).await? {
         is_repeat(store, &state).await?;
     }
     let language = state.config.language;
@@ -123,7 +131,8 @@ fn artifact(name: &str) -> Result<Artifact, CommandError> {
     Artifact::parse(name).ok_or_else(|| invalid("invalid_request", message()))
 }
 
-/// Returns the kind of the source. Fails with `not_yours` if a user edits an artefact of another user.
+/// Returns the kind of the source, which may be compiled in, and is no plan of a session. Fails with `not_yours` if a user
+/// edits an artefact of another user.
 async fn source(
     store: &dyn Store,
     author: &Author,
@@ -133,11 +142,7 @@ async fn source(
     let id = context.source_workflow_id.as_str();
     let kinds = wanted.map_or_else(|| Artifact::ALL.to_vec(), |wanted| vec![wanted]);
     for kind in kinds {
-        let exists = match kind {
-            Artifact::Workflow => store.workflow(id).await?.is_some(),
-            Artifact::Agent => store.agent(id).await?.is_some(),
-        };
-        if !exists {
+        if current(store, kind, id).await?.is_none() {
             continue;
         }
         let may_edit = match author {
@@ -156,6 +161,18 @@ async fn source(
     Err(CommandError::new(ErrorKind::NotFound, "unknown_workflow", message, hint))
 }
 
+/// The hash of a request for a new dialogue.
+fn request_hash(state: &StoredState) -> String {
+    let context = &state.state.workflow_context;
+    canonical::hash(&json!([
+        state.state.user_id,
+        state.artifact,
+        state.config,
+        context.origin,
+        context.source_workflow_id,
+    ]))
+}
+
 /// Succeeds if the existing dialogue was begun by the same request.
 async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), CommandError> {
     let session_id = &state.state.session_id;
@@ -164,14 +181,9 @@ async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), Command
         Some(_) => store.authoring(session_id).await?.map(|loaded| loaded.state),
         None => None,
     };
-    let same = known.is_some_and(|known| {
-        let (known, known_config) = (&known, &known.config);
-        known.state.user_id == state.state.user_id
-            && known.artifact == state.artifact
-            && *known_config == state.config
-            && known.state.workflow_context.origin == state.state.workflow_context.origin
-            && known.state.workflow_context.source_workflow_id == state.state.workflow_context.source_workflow_id
-    });
+    // The dialogue of an older version, or one whose state was lost, has its current settings only.
+    let hash_of = |known: StoredState| known.request_hash.clone().unwrap_or_else(|| request_hash(&known));
+    let same = known.map(hash_of) == state.request_hash;
     if same {
         return Ok(());
     }

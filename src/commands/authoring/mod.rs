@@ -17,9 +17,11 @@ pub mod view;
 
 use crate::error::{CommandError, ErrorKind};
 use crate::paging::{Listing, fit, part_of};
+use base::clock;
+use engine::authoring::kept;
 use storage::store::Store;
 use storage::store::authoring::AuthoringQuery;
-use types::authoring::{Stage, StoredState, WorkflowContext};
+use types::authoring::{Stage, StoredState};
 use types::ids;
 use types::page::Bounds;
 use types::session::{Kind, Session};
@@ -79,17 +81,8 @@ pub async fn load(store: &dyn Store, author: &Author, session_id: &str) -> Resul
         let hint = format!("/api/v1/sessions/{session_id} shows other sessions");
         return Err(CommandError::new(ErrorKind::Conflict, "not_authoring", message, hint));
     }
-    let state = match store.authoring(session_id).await? {
-        Some(loaded) => loaded.state,
-        // A worker rebuilds a lost state from the session's history.
-        None => StoredState::new(
-            String::new(),
-            session_id,
-            &session.user_id,
-            WorkflowContext::default(),
-            session.created_at,
-        ),
-    };
+    // As a worker finds it: what a command saves of a lost state has the session's history, too.
+    let state = kept::state(store, &session, clock::now()).await?.state;
     Ok(Dialogue { session, state })
 }
 

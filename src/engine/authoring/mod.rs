@@ -5,6 +5,7 @@
 //! - `relay`: a dialogue that an authoring agent on another server leads. [`carried`]: the state in calls to it.
 //! - `speech`: publishes a text while the model writes it. `reply_text`: parses the text from the incomplete answer.
 //! - [`ports`]: the interfaces that the driver uses: where states and events go, prompts, documents.
+//! - [`kept`]: reads the state of a dialogue; a damaged or missing one is repaired.
 //! - [`installed`]: the implementation of these interfaces for this installation.
 //! - [`workbench`](crate::workbench): the parts of a process that authoring uses. A gateway has one, too.
 //! - [`catalogue`]: the installed items that an artefact can use.
@@ -25,6 +26,7 @@ pub mod checks;
 mod drive;
 pub mod failing_calls;
 pub mod installed;
+pub mod kept;
 mod limit;
 pub mod ports;
 pub mod prompt;

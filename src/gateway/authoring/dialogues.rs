@@ -63,7 +63,8 @@ pub(super) async fn create(
     }
     let channel = scope.channels.first().cloned();
     new.session_id = Some(session_id);
-    Ok(Json(create::create(state.store.as_ref(), &caller.author(), new, channel).await?))
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    Ok(Json(create::create(queue, store, &caller.author(), new, channel).await?))
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/session", "authoring", "list_authoring_sessions")

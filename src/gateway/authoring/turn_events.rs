@@ -6,7 +6,7 @@ use crate::Reject;
 use crate::event_stream::EventStream;
 use axum::response::sse::Event as Frame;
 use base::clock;
-use commands::authoring::chat::CheckedMessage;
+use commands::authoring::chat::{self, CheckedMessage};
 use decisions::authoring::words;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
@@ -42,21 +42,27 @@ fn head(event: &StreamEvent, turn_id: &str) -> Option<EventHead> {
     (head.turn_id == turn_id).then_some(head)
 }
 
-/// The stored events of a turn, up to its last one.
-pub(super) async fn stored_events(
-    queue: &dyn Queue,
-    session_id: &str,
-    turn_id: &str,
-) -> Result<Vec<StreamEvent>, Reject> {
+/// The stored events of a turn.
+#[derive(Default)]
+pub(super) struct StoredEvents {
+    /// The events, up to the last one.
+    pub(super) events: Vec<StreamEvent>,
+    /// True if the turn's last event is among them.
+    pub(super) has_last: bool,
+}
+
+/// Reads the stored events of a turn.
+pub(super) async fn stored_events(queue: &dyn Queue, session_id: &str, turn_id: &str) -> Result<StoredEvents, Reject> {
     let mut events = queue.events(session_id, From::After(0)).await?;
-    let mut found = Vec::new();
+    let mut found = StoredEvents::default();
     // Stored events arrive immediately. If none arrives before the deadline, the stream has no further event.
     let mut deadline = Instant::now() + STORED_EVENT_TIMEOUT;
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         let event = event?;
         deadline = Instant::now() + STORED_EVENT_TIMEOUT;
         let Some(EventHead { is_final, .. }) = head(&event, turn_id) else { continue };
-        found.push(event);
+        found.events.push(event);
+        found.has_last = is_final;
         if is_final {
             break;
         }
@@ -67,12 +73,14 @@ pub(super) async fn stored_events(
 /// Streams the events of the turn of this message until the turn ends.
 pub(super) fn follow(
     feed: EventStream,
+    queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     message: &CheckedMessage,
 ) -> impl Stream<Item = Frame> + Send + 'static {
     let ticks = stream::unfold((), |()| async { Some((None, sleep(PATIENCE).await)) });
     let follower = TurnFollower {
         source: stream::select(feed.into_stream().map(Some), ticks).boxed(),
+        queue,
         store,
         session_id: message.dialogue.session.session_id.clone(),
         turn_id: message.turn_id.clone(),
@@ -87,6 +95,7 @@ pub(super) fn follow(
 
 struct TurnFollower {
     source: BoxStream<'static, Option<StreamEvent>>,
+    queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     session_id: String,
     turn_id: String,
@@ -122,11 +131,14 @@ impl TurnFollower {
             return None;
         }
         // If the store is unreachable, the next check asks again.
-        let session = self.store.session(&self.session_id).await.ok()?;
         let ended = self.store.turn(&self.session_id, &self.turn_id).await.ok()?.is_some();
+        let session = self.store.session(&self.session_id).await.ok()?;
         match session {
             None => Some((ErrorCode::UnknownSession, "the session was deleted")),
-            Some(_) if ended => Some((ErrorCode::Internal, "the turn has ended, and its last event is not stored")),
+            Some(_) if ended => self
+                .is_lost()
+                .await
+                .then_some((ErrorCode::Internal, "the turn has ended, and its last event is not stored")),
             // While another turn is open, this one may begin later.
             Some(session) if !self.begun && session.turn.is_none() => Some((
                 ErrorCode::Unavailable,
@@ -134,6 +146,14 @@ impl TurnFollower {
             )),
             Some(_) => None,
         }
+    }
+
+    /// Returns whether the last event of a turn that has ended will never arrive: its lane has published everything, and the
+    /// event is not stored. Without a reply of the queue or the store it returns false; the next check asks again.
+    async fn is_lost(&mut self) -> bool {
+        let (queue, session_id) = (self.queue.as_ref(), &self.session_id);
+        chat::is_told(queue, self.store.as_ref(), session_id).await.unwrap_or(false)
+            && stored_events(queue, session_id, &self.turn_id).await.is_ok_and(|stored| !stored.has_last)
     }
 
     /// Creates an event of the gateway. It is not stored.

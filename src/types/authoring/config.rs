@@ -1,6 +1,7 @@
 //! The settings of a dialogue that a client can choose.
 
 use super::stage::{Artifact, Language, Publish};
+use crate::ids::{self, IdError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -97,6 +98,9 @@ pub enum ConfigError {
     /// A preference is too long.
     #[error("config.preferences: the name or value of `{0}` has more than {MAX_PREFERENCE} bytes")]
     Preference(String),
+    /// The id that is wanted is no legal id.
+    #[error(transparent)]
+    Id(#[from] IdError),
 }
 
 impl ConfigRequest {
@@ -174,6 +178,10 @@ fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), Confi
     if let Some(name) = preferences.get("publish") {
         word("preferences.publish", name, Publish::parse(name), "`auto` or `manual`")?;
     }
+    // An empty one means none.
+    if let Some(id) = preferences.get("target_id").filter(|id| !id.is_empty()) {
+        ids::check("config.preferences.target_id", id)?;
+    }
     Ok(())
 }
 
@@ -207,6 +215,9 @@ mod tests {
         assert_eq!(refused(json!({"language": "fr"})), "config.language is `fr`; it must be `zh` or `en`");
         assert!(refused(json!({"preferences": {"artifact": "poem"}})).contains("`workflow` or `agent`"));
         assert!(refused(json!({"preferences": {"publish": "later"}})).contains("`auto` or `manual`"));
+        let illegal = refused(json!({"preferences": {"target_id": "a/b"}}));
+        assert!(illegal.starts_with("config.preferences.target_id contains '/'"), "{illegal}");
+        assert!(apply(json!({"preferences": {"target_id": ""}})).is_ok());
         assert!(refused(json!({"preferences": {"a": "x".repeat(201)}})).contains("`a`"));
         let many: BTreeMap<_, _> = (0..33).map(|n| (n.to_string(), String::new())).collect();
         assert!(refused(json!({"preferences": many})).contains("33 entries"));

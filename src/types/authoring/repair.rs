@@ -60,6 +60,7 @@ fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> Stored
         published: fields.optional("published"),
         previous_stage: fields.optional("previous_stage").unwrap_or_default(),
         gap_rounds: fields.items("gap_rounds"),
+        request_hash: fields.optional("request_hash"),
         repaired_at: fields.optional("repaired_at"),
         state: AgentState {
             session_id: session_id.to_owned(),
@@ -147,6 +148,7 @@ mod tests {
             Some(Draft { hash: "h".into(), ok: Some(false), problems: vec!["p".into()], ..Draft::default() });
         stored.published = Some(Published { hash: "h".into(), at: now, by: "alice".into(), forced: true });
         stored.gap_rounds = vec![GapRounds { gap: "a.b".into(), rounds: 2 }];
+        stored.request_hash = Some("r".into());
         let content = MessageContent { text: "好".into(), ..MessageContent::default() };
         let body =
             Body::Message { delta: None, stream_id: None, supersedes: None, content: Some(content), workflow_id: None };

@@ -319,6 +319,9 @@ pub struct StoredState {
     /// How often the analysis has found each required gap.
     #[serde(default)]
     pub gap_rounds: Vec<GapRounds>,
+    /// The hash of the request that began the dialogue. A repeat of the request has it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
     /// When the state was last repaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at: Option<Timestamp>,
@@ -359,7 +362,11 @@ impl StoredState {
             // The document contains its id, so the model writes it again under the new one.
             (self.state.workflow_id, self.draft) = (None, None);
         }
-        self.publish = config.publish(self.artifact);
+        let wish = |config: &ConversationConfig| config.preferences.get("publish").cloned();
+        // Nothing is published by itself after a repair, unless somebody asks for it.
+        if wish(&config) != wish(&self.config) {
+            self.publish = config.publish(self.artifact);
+        }
         self.config = config;
         self
     }

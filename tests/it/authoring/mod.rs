@@ -1,14 +1,16 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] their
 //! faults, [`lanes`] the messages that reach them and their end, [`remote`] dialogues that another server leads,
-//! [`scenarios`] the acceptance scenarios over HTTP, [`damages`] the violations that the invariants report. The crash
-//! points are those of `crash`.
+//! [`repeats`] repeated messages, [`publications`] publications during a turn, [`scenarios`] the acceptance scenarios over
+//! HTTP, [`damages`] the violations that the invariants report. The crash points are those of `crash`.
 
 pub mod answers;
 mod damages;
 mod dialogues;
 mod faults;
 mod lanes;
+mod publications;
 mod remote;
+mod repeats;
 mod scenarios;
 mod trials;
 
