@@ -113,9 +113,9 @@ impl Rehearsal {
             store.put_workflow(workflow.clone()).await?;
         }
         match draft {
-            Draft::Agent(agent, texts) => {
+            Draft::Agent(agent, knowledge) => {
                 store.put_agent(agent.clone()).await?;
-                engine.apply_knowledge(agent.id(), texts.clone()).await?;
+                engine.apply_knowledge(agent.id(), knowledge.texts.clone()).await?;
                 for source in self.knowledge.iter().filter(|source| source.entry.agent_id == agent.id()) {
                     store.put_knowledge(source.clone()).await?;
                 }
@@ -190,7 +190,7 @@ impl LiveRehearsal {
         }
     }
 
-    /// With what is stored now, and what this agent answers from.
+    /// With what is stored now, and the texts of this agent.
     pub(super) async fn now(&self, agent_id: Option<&str>) -> Result<Rehearsal, StoreError> {
         let (agents, workflows) = futures::try_join!(self.store.agents(), self.store.workflows())?;
         let knowledge = match agent_id {
@@ -218,11 +218,7 @@ impl Rehearse for LiveRehearsal {
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
             return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
         };
-        let agent_id = match draft {
-            Draft::Agent(agent, _) => Some(agent.id()),
-            Draft::Workflow(_) => None,
-        };
-        match self.now(agent_id).await {
+        match self.now(draft.reads_texts_of()).await {
             Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
             Err(error) => Ok(not_run(error.to_string())),
         }

@@ -6,7 +6,7 @@ use super::{Engine, EngineError, NewMessage};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use engine::action::stand_in::StandIn;
-use engine::rehearsal::Draft;
+use engine::rehearsal::{Draft, DraftKnowledge};
 use engine::replay::recorded::Replayable;
 use engine::replay::{Followed, RecordedTurn, Replayed, ReplayedTurn, TurnEnd};
 use futures::{FutureExt, StreamExt, stream};
@@ -35,7 +35,7 @@ pub(super) async fn replay(
     turns: &[RecordedTurn],
     until: Instant,
 ) -> Replayed {
-    let draft = Draft::Agent(agent.clone(), texts.to_vec());
+    let draft = Draft::Agent(agent.clone(), DraftKnowledge::texts(texts.to_vec()));
     let Some((first, others)) = turns.split_first() else { return Replayed::default() };
     let (first, plan) = one(rehearsal, agent, &draft, None, first, until).await;
     let others: Vec<_> =

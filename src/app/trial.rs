@@ -125,11 +125,8 @@ impl Room {
 
     /// Starts the engine of a trial.
     async fn start(&self, trial: &Trial, place: OwnedSemaphorePermit) -> Result<Talk, EngineError> {
-        let agent_id = match &trial.draft {
-            Draft::Agent(agent, _) => Some(agent.id()),
-            Draft::Workflow(_) => None,
-        };
-        let rehearsal = self.rehearsal.now(agent_id).await?;
+        let reads = trial.draft.reads_texts_of();
+        let rehearsal = self.rehearsal.now(reads).await?;
         let stand_in = (!trial.live).then(|| Arc::new(StandIn::watched()));
         let engine = match &stand_in {
             Some(stand_in) => rehearsal.start(&trial.draft, None, stand_in, LIMIT).await?,
@@ -145,7 +142,8 @@ impl Room {
             }
         };
         let (session_id, hash) = (format!("test-{}", Uuid::new_v4()), trial.hash.clone());
-        Ok(Talk { engine, stand_in, session_id, hash, used: Instant::now(), _place: place })
+        let reads_texts = reads.is_some();
+        Ok(Talk { engine, stand_in, session_id, hash, reads_texts, used: Instant::now(), _place: place })
     }
 }
 
@@ -178,6 +176,8 @@ struct Talk {
     stand_in: Option<Arc<StandIn>>,
     session_id: String,
     hash: String,
+    /// Whether the draft answers from stored texts.
+    reads_texts: bool,
     used: Instant,
     _place: OwnedSemaphorePermit,
 }
@@ -187,6 +187,8 @@ impl Talk {
     fn goes_on_with(&self, trial: &Trial) -> bool {
         matches!(trial.draft, Draft::Agent(..))
             && self.hash == trial.hash
+            // What an operator's draft knows, and has said, is not for the author.
+            && self.reads_texts == trial.draft.reads_texts_of().is_some()
             && self.stand_in.is_none() == trial.live
             && self.used.elapsed() < IDLE
     }

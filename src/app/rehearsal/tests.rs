@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{Script, act, say};
+use engine::rehearsal::DraftKnowledge;
 use serde_json::json;
 use std::net::TcpListener;
 use types::timestamp::Timestamp;
@@ -39,7 +40,7 @@ fn agent(outside: &Outside) -> Draft {
         "tools": [{"id": "eta", "http": {"method": "POST", "url": outside.url()}}, {"id": "now", "builtin": "now"}],
         "timers": [{"name": "later", "delay": "1s", "message": "还在吗？"}],
     });
-    Draft::Agent(AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap(), Vec::new())
+    Draft::Agent(AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap(), DraftKnowledge::default())
 }
 
 async fn results(draft: &Draft, model: Option<&Script>, document: Value) -> Rehearsed {

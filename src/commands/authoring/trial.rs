@@ -6,8 +6,8 @@ use crate::error::{CommandError, ErrorKind};
 use definitions::agent::AgentRecord;
 use engine::authoring::{Workbench, artifact, checks};
 use engine::execution::stored;
-use engine::rehearsal::Draft;
 use engine::rehearsal::trial::{Trial, TrialError};
+use engine::rehearsal::{Draft, DraftKnowledge};
 use engine::replay::{RecordedTurn, last_turns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,13 @@ pub async fn trial(
     let (text, input) = said(artifact, request.text, request.input)?;
     let (hash, draft) = draft(bench, dialogue).await?;
     let draft = match draft {
-        Definition::Agent(agent) => Draft::Agent(agent, Vec::new()),
+        Definition::Agent(agent) => {
+            let may_read = match author {
+                Author::User(name) => artifact::reads_texts(bench.store.as_ref(), &dialogue.state, name).await?,
+                Author::Operator(_) => true,
+            };
+            Draft::Agent(agent, DraftKnowledge::stored(may_read))
+        }
         Definition::Workflow(workflow) => Draft::Workflow(workflow),
     };
     let session_id = dialogue.session.session_id.clone();

@@ -2,7 +2,7 @@
 
 use super::artifact;
 use super::catalogue::Catalogue;
-use super::checks::{self, CheckError};
+use super::checks::{self, CheckError, Subject};
 use super::ports::{Prepared, Workshop, WorkshopError};
 use super::prompt::{self, Facts};
 use super::publication::{self, Order};
@@ -12,6 +12,7 @@ use crate::journal::Journal;
 use crate::knowledge::{Hit, Library};
 use crate::model::{Models, PromptMessage};
 use crate::prompt::{PromptError, Prompts};
+use crate::rehearsal::DraftKnowledge;
 use crate::workbench::Workbench;
 use async_trait::async_trait;
 use decisions::authoring::answer::Generation;
@@ -176,8 +177,11 @@ impl Workshop for Installed<'_> {
     async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError> {
         if let Some(version) = self.unsaved_draft(stored) {
             let base = artifact::source(self.bench.store.as_ref(), stored).await?.map(|source| source.document);
+            // A caller names its user and its artefact itself, which proves nothing: no draft answers from stored texts.
+            let knowledge = DraftKnowledge::default();
             let cases = checks::cases(stored);
-            return Ok(checks::examine(self.bench, &version, &cases, base.as_ref(), limit).await?.checked);
+            let subject = Subject { version: &version, cases: &cases, base: base.as_ref(), knowledge };
+            return Ok(checks::examine(self.bench, subject, limit).await?.checked);
         }
         checks::check(self.bench, stored, limit).await.map_err(|error| match error {
             CheckError::Store(error) => error.into(),

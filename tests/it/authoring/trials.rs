@@ -3,18 +3,25 @@
 use crate::support::api::Api;
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
-use base::clock;
+use async_trait::async_trait;
+use base::clock::{self, Clock};
 use base::config::NamedToken;
 use decisions::authoring::answer::Generation;
-use engine::authoring::artifact;
+use definitions::agent::AgentRecord;
+use engine::authoring::{Workbench, artifact, checks};
+use engine::rehearsal::{Draft as Rehearsable, RehearsalTest, Rehearse, Rehearsed, TestError};
 use futures::StreamExt;
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use sse_stream::SseStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use storage::store::authoring::{NewAuthoring, SaveAuthoring};
 use tempfile::TempDir;
 use turnwheel::{Engine, NewMessage};
-use types::authoring::{Artifact, ConversationConfig, Draft, Origin, StoredState, WorkflowContext};
+use types::authoring::{
+    Artifact, ConfigRequest, ConversationConfig, Draft, Origin, Published, StoredState, WorkflowContext,
+};
 
 struct Ground {
     engine: Engine,
@@ -44,9 +51,15 @@ impl Ground {
 
     /// Begins the dialogue d1 of alice.
     async fn begin(&self, artifact: Artifact, origin: Origin, source: &str) {
+        self.begin_with(artifact, origin, source, json!({})).await;
+    }
+
+    async fn begin_with(&self, artifact: Artifact, origin: Origin, source: &str, config: Value) {
         let context = WorkflowContext { origin, source_workflow_id: source.into(), ..WorkflowContext::default() };
-        let state = StoredState::new("id-d1".into(), "d1", "alice", context, clock::now())
-            .configured(ConversationConfig::default(), Some(artifact));
+        let config: ConfigRequest = serde_json::from_value(config).unwrap();
+        let config = config.apply(&ConversationConfig::default()).unwrap();
+        let state =
+            StoredState::new("id-d1".into(), "d1", "alice", context, clock::now()).configured(config, Some(artifact));
         let new = NewAuthoring { agent_id: "authoring".into(), channel: "web".into(), state };
         assert!(self.engine.store().create_authoring(new).await.unwrap());
     }
@@ -176,6 +189,58 @@ async fn an_agent_is_talked_with_before_it_is_in_use_and_calls_nothing() {
     ground.engine.stop().await;
 }
 
+/// An agent whose replies are written from what it knows.
+fn guide(id: &str) -> Value {
+    let decided = json!({"next_status": "typing", "response": "请看资料"});
+    json!({"id": id, "sop": "回答问题。", "rules": [{"when": {"always": true}, "decide": decided}]})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_with_the_id_of_another_agent_does_not_know_what_that_agent_knows() {
+    let ground = Ground::start().await;
+    let sales = AgentRecord::from_document(guide("sales"), clock::now()).unwrap();
+    ground.engine.apply(sales).await.unwrap();
+    ground.engine.add_knowledge("sales", "plans.md", "新品的内部代号是海棠，下月发布。").await.unwrap();
+    ground.begin_with(Artifact::Agent, Origin::Create, "", json!({"preferences": {"target_id": "sales"}})).await;
+    ground.draft(agent(guide("sales"))).await;
+    let question = json!({"text": "新品的内部代号是什么？"});
+
+    let foreign = ground.test("alice", question.clone()).await;
+    assert!(said(&foreign).contains("请看资料") && !said(&foreign).contains("海棠"), "{foreign:?}");
+    let operator = ground.test("op", question.clone()).await;
+    assert!(said(&operator).contains("海棠"), "an operator may read the text: {operator:?}");
+    let after = ground.test("alice", question.clone()).await;
+    assert_eq!(of(&after, "test")[0]["begins"], true, "nobody goes on with what the operator's draft has said");
+    assert!(!said(&after).contains("海棠"), "{after:?}");
+
+    let bench = Workbench::of_settings(
+        Arc::clone(ground.engine.store()),
+        ground.engine.settings(),
+        Vec::new(),
+        Clock::system(),
+    );
+    let rehearsal = Arc::new(Seen::default());
+    let bench = bench.with_rehearsal(Arc::<Seen>::clone(&rehearsal));
+    let mut state = ground.engine.store().authoring("d1").await.unwrap().unwrap().state;
+    checks::check(&bench, &state, DEADLINE).await.unwrap();
+    state.published = Some(Published::default());
+    checks::check(&bench, &state, DEADLINE).await.unwrap();
+    assert_eq!(*rehearsal.0.lock().unwrap(), [None, Some("sales".to_owned())]);
+    ground.engine.stop().await;
+}
+
+/// Notes whose stored texts the drafts read that are rehearsed.
+#[derive(Default)]
+struct Seen(Mutex<Vec<Option<String>>>);
+
+#[async_trait]
+impl Rehearse for Seen {
+    async fn rehearse(&self, draft: &Rehearsable, _: &[RehearsalTest], _: Duration) -> Result<Rehearsed, TestError> {
+        self.0.lock().unwrap().push(draft.reads_texts_of().map(str::to_owned));
+        Ok(Rehearsed::default())
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_run_before_it_is_in_use_and_calls_nothing() {
     let ground = Ground::start().await;
@@ -209,7 +274,7 @@ async fn a_workflow_is_run_before_it_is_in_use_and_calls_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_names_the_first_other_action_of_the_draft() {
     let ground = Ground::start().await;
-    let record = definitions::agent::AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
+    let record = AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
     ground.engine.apply(record).await.unwrap();
     for text in ["你好", "A1001 呢？"] {
         ground.engine.ask(NewMessage::new("s1", "shop", text)).await.unwrap();
