@@ -22,8 +22,10 @@ use types::plan::Plan;
 const MARGIN: Duration = Duration::from_secs(2);
 /// The largest size of one value in the report of a test, in bytes.
 const MAX_VALUE: usize = 4 * 1024;
-/// The most findings in a report.
+/// The most findings in a report, and the most calls in the report of a test.
 const MAX_FINDINGS: usize = 50;
+/// The largest size of one call in the report of a test, in bytes.
+const MAX_CALL: usize = 256;
 
 /// Why a draft could not be checked.
 #[derive(Debug, Error)]
@@ -210,8 +212,17 @@ fn results(rehearsed: &Rehearsed) -> TestResults {
     }
 }
 
-/// Cuts the values of a report.
+/// Cuts the values of a report: it is an event, which must fit into a message of the queue.
 fn shortened(mut test: Value) -> Value {
+    for field in ["calls", "unanswered"] {
+        let Some(calls) = test.get_mut(field).and_then(Value::as_array_mut) else { continue };
+        calls.truncate(MAX_FINDINGS);
+        for call in calls {
+            if let Some(text) = call.as_str().filter(|text| text.len() > MAX_CALL) {
+                *call = cut(text, MAX_CALL).into();
+            }
+        }
+    }
     for field in ["expected", "got", "reason"] {
         let Some(value) = test.get_mut(field) else { continue };
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -245,4 +256,19 @@ fn problems(report: &Debugging) -> Vec<String> {
         sentence
     };
     report.errors.iter().map(finding).chain(report.tests.failed.iter().map(failed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_test_is_bounded() {
+        let long = "x".repeat(100_000);
+        let test = json!({"name": "n", "result": "failed", "turn": 1, "what": "calls", "expected": long, "got": [long],
+            "calls": vec![long.as_str(); 1_000], "unanswered": vec![long.as_str(); 1_000]});
+        let short = shortened(test);
+        assert!(short.to_string().len() < 2 * (MAX_VALUE + MAX_FINDINGS * MAX_CALL), "{}", short.to_string().len());
+        assert_eq!((&short["what"], short["unanswered"].as_array().unwrap().len()), (&json!("calls"), MAX_FINDINGS));
+    }
 }
