@@ -37,6 +37,8 @@ pub struct EngineBuilder {
     pub(super) python_runner: Option<PathBuf>,
     /// Answers all calls of a rehearsal.
     pub(super) stand_in: Option<Arc<StandIn>>,
+    /// Whether the engine holds a draft, so that no metric of the process counts its turns.
+    pub(super) rehearses: bool,
     in_memory: bool,
     /// Agents of files have a path, others do not.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
@@ -54,6 +56,7 @@ impl EngineBuilder {
             patience: ASK_TIMEOUT,
             python_runner: None,
             stand_in: None,
+            rehearses: false,
             in_memory,
             agents: Vec::new(),
             workflows: Vec::new(),

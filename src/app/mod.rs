@@ -157,6 +157,8 @@ pub struct Engine {
     registered: Mutex<BTreeSet<String>>,
     /// Answers all calls of a rehearsal.
     stand_in: Option<Arc<StandIn>>,
+    /// Whether it holds a draft.
+    rehearses: bool,
     presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
@@ -196,8 +198,10 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, .. } = builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, rehearses, .. } =
+            builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
+        let knowledge = if rehearses { knowledge.uncounted() } else { knowledge };
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
         // A rehearsal opens no database and starts no script, whatever a node asks for.
         let (sandbox, connectors) = match stand_in {
@@ -223,6 +227,7 @@ impl Engine {
             connectors,
             registered,
             stand_in,
+            rehearses,
             presence,
             patience,
             backend,

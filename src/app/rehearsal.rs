@@ -100,6 +100,7 @@ impl Rehearsal {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
+        builder.rehearses = true;
         builder
     }
 

@@ -67,6 +67,7 @@ impl Engine {
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
             workbench: Arc::new(self.workbench()),
+            rehearses: self.rehearses,
             clock: self.clock.clone(),
         })
     }

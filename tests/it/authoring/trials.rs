@@ -9,7 +9,7 @@ use base::config::NamedToken;
 use decisions::authoring::answer::Generation;
 use definitions::agent::AgentRecord;
 use engine::authoring::{Workbench, artifact, checks};
-use engine::rehearsal::{Draft as Rehearsable, RehearsalTest, Rehearse, Rehearsed, TestError};
+use engine::rehearsal::{Draft as Rehearsable, DraftKnowledge, RehearsalTest, Rehearse, Rehearsed, TestError};
 use futures::StreamExt;
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::store::authoring::{NewAuthoring, SaveAuthoring};
 use tempfile::TempDir;
+use turnwheel::rehearsal::Rehearsal;
 use turnwheel::{Engine, NewMessage};
 use types::authoring::{
     Artifact, ConfigRequest, ConversationConfig, Draft, Origin, Published, StoredState, WorkflowContext,
@@ -239,6 +240,33 @@ impl Rehearse for Seen {
         self.0.lock().unwrap().push(draft.reads_texts_of().map(str::to_owned));
         Ok(Rehearsed::default())
     }
+}
+
+/// What the process tells of its turns, actions and knowledge.
+fn figures() -> Vec<String> {
+    let told = |line: &&str| {
+        let of = ["turns_total", "reply_latency", "lanes_held", "actions_total", "knowledge_"];
+        of.iter().any(|of| line.starts_with(&format!("turnwheel_{of}")))
+    };
+    base::metrics::encode(&base::metrics::metrics().registry).lines().filter(told).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_metric_counts_what_a_draft_does() {
+    let ground = Ground::start().await;
+    ground.begin(Artifact::Agent, Origin::Create, "").await;
+    ground.draft(agent(shop(&ground.api, "请讲"))).await;
+    let before = figures();
+    assert!(before.iter().any(|line| line.starts_with("turnwheel_turns_total")), "{before:?}");
+    ground.test("alice", json!({"text": "A1001 呢？"})).await;
+    ground.test("op", json!({"text": "你好", "live": true})).await;
+    let rehearsal = Rehearsal::of(&ground.engine).await.unwrap();
+    let record = AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
+    let cases = engine::rehearsal::tests(&json!([{"name": "asks", "turns": [{"say": "A1001 呢？"}]}])).unwrap();
+    let draft = Rehearsable::Agent(record, DraftKnowledge::default());
+    assert_eq!(rehearsal.rehearse(&draft, &cases, DEADLINE).await.unwrap().not_run, 0);
+    assert_eq!(figures(), before);
+    ground.engine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
