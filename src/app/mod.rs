@@ -78,6 +78,7 @@ use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
 use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
+use engine::budget::DayMeter;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
 use engine::model::{Model, Models};
@@ -159,6 +160,8 @@ pub struct Engine {
     stand_in: Option<Arc<StandIn>>,
     /// Whether it holds a draft.
     rehearses: bool,
+    /// Counts what the draft's models are asked.
+    meter: Option<Arc<DayMeter>>,
     presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
@@ -198,8 +201,8 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, rehearses, .. } =
-            builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, .. } = builder;
+        let EngineBuilder { stand_in, rehearses, meter, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
         let knowledge = if rehearses { knowledge.uncounted() } else { knowledge };
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
@@ -228,6 +231,7 @@ impl Engine {
             registered,
             stand_in,
             rehearses,
+            meter,
             presence,
             patience,
             backend,

@@ -3,12 +3,15 @@
 use super::builder::EngineBuilder;
 use super::{Engine, EngineError, NewMessage, NewRun, replay};
 use async_trait::async_trait;
+use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::Source;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::action::stand_in::StandIn;
+use engine::authoring::{AGENT_ID, day_meter};
+use engine::budget::DayMeter;
 use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
@@ -43,6 +46,8 @@ pub struct Rehearsal {
     workflows: Vec<WorkflowRecord>,
     /// What the draft of an agent answers from, besides the texts that come with it.
     knowledge: Vec<Source>,
+    /// The budget that model calls count in.
+    meter: Option<Arc<DayMeter>>,
 }
 
 impl Rehearsal {
@@ -50,12 +55,14 @@ impl Rehearsal {
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
         let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows, knowledge }
+        let (env, flows, meter) = (env.clone(), Flows::builtin(), None);
+        Self { settings, env, models, flows, agents, workflows, knowledge, meter }
     }
 
-    /// With the models and the registered flows of an engine, and the agents and workflows in its store.
+    /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls count in
+    /// no budget.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
-        LiveRehearsal::of(engine).now(None).await
+        Ok(Self { meter: None, ..LiveRehearsal::of(engine).now(None).await? })
     }
 
     /// With the models of the settings and these, and these flows.
@@ -101,6 +108,7 @@ impl Rehearsal {
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
         builder.rehearses = true;
+        builder.meter.clone_from(&self.meter);
         builder
     }
 
@@ -125,6 +133,11 @@ impl Rehearsal {
             Draft::Workflow(workflow) => drop(store.put_workflow(workflow.clone()).await?),
         }
         Ok(())
+    }
+
+    /// True if a model was not asked, because the budget was spent.
+    fn is_spent(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.has_refused())
     }
 
     /// Runs one test. Returns the plan of the agent as well, which the next test need not make again.
@@ -175,6 +188,7 @@ pub(super) struct LiveRehearsal {
     env: Environment,
     models: Vec<(String, Arc<dyn Model>)>,
     flows: Flows,
+    clock: Clock,
     running: Semaphore,
 }
 
@@ -187,6 +201,7 @@ impl LiveRehearsal {
             env: engine.env.clone(),
             models: engine.models.clone(),
             flows: engine.flows.clone(),
+            clock: engine.clock.clone(),
             running: Semaphore::new(CONCURRENT_REHEARSALS),
         }
     }
@@ -203,7 +218,8 @@ impl LiveRehearsal {
             agents.good.iter().map(|agent| AgentRecord::clone(agent)),
             workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
         );
-        Ok(Rehearsal { knowledge, ..rehearsal })
+        let meter = day_meter(&self.store, &self.settings.budget, self.clock.clone()).await?;
+        Ok(Rehearsal { knowledge, meter, ..rehearsal })
     }
 }
 
@@ -220,7 +236,11 @@ impl Rehearse for LiveRehearsal {
             return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
         };
         match self.now(draft.reads_texts_of()).await {
-            Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
+            Ok(rehearsal) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let rehearsed = rehearsal.rehearse(draft, tests, left).await?;
+                Ok(if rehearsal.is_spent() { undecided(rehearsed) } else { rehearsed })
+            }
             Err(error) => Ok(not_run(error.to_string())),
         }
     }
@@ -274,6 +294,16 @@ impl Replay for Rehearsal {
     ) -> Replayed {
         replay::replay(self, agent, texts, turns, Instant::now() + limit).await
     }
+}
+
+/// A rehearsal whose budget was spent before its end: a test that failed may have failed for that reason.
+fn undecided(rehearsed: Rehearsed) -> Rehearsed {
+    let reason = format!("the daily token budget of the agent `{AGENT_ID}` is spent");
+    let test = |test: RehearsedTest| match test.result {
+        TestResult::Failed(_) => RehearsedTest { result: TestResult::NotRun { reason: reason.clone() }, ..test },
+        TestResult::Passed | TestResult::NotRun { .. } => test,
+    };
+    Rehearsed::new(rehearsed.tests.into_iter().map(test).collect(), rehearsed.plan)
 }
 
 /// Sends the messages of a test, up to the first deviation.

@@ -134,6 +134,7 @@ pub(super) async fn replay(
     unlimited(&caller)?;
     let ReplayOrder { agent, agent_id, turns } = trial::replay(&state.workbench(), &dialogue, request).await?;
     let replayer = state.replayer.clone().ok_or_else(cannot_rehearse)?;
+    trial::has_budget(&state.store, &state.settings.budget).await?;
     let replays = state.replays.clone();
     let place = Arc::clone(&replays.running).try_acquire_owned().map_err(|_| {
         let message = format!("{CONCURRENT} replays are running");

@@ -23,6 +23,7 @@ use turnwheel::{Engine, NewMessage};
 use types::authoring::{
     Artifact, ConfigRequest, ConversationConfig, Draft, Origin, Published, StoredState, WorkflowContext,
 };
+use types::turn::DayUse;
 
 struct Ground {
     engine: Engine,
@@ -240,6 +241,23 @@ impl Rehearse for Seen {
         self.0.lock().unwrap().push(draft.reads_texts_of().map(str::to_owned));
         Ok(Rehearsed::default())
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_and_a_replay_are_refused_when_the_authoring_agent_has_spent_its_day() {
+    let ground = Ground::start().await;
+    let authoring = json!({"id": "authoring", "system_prompt": "…", "budget": {"day": 1}});
+    ground.engine.apply(AgentRecord::from_document(authoring, clock::now()).unwrap()).await.unwrap();
+    ground.begin(Artifact::Agent, Origin::Create, "").await;
+    ground.draft(agent(shop(&ground.api, "请讲"))).await;
+    let question = json!({"text": "你好"});
+    ground.test("alice", question.clone()).await;
+    let used = DayUse { agent_id: "authoring".into(), day: clock::now().day(), tokens: 1 };
+    ground.engine.store().use_tokens(used).await.unwrap();
+    assert_eq!(ground.refused("alice", "d1/test", question).await, (409, "token_budget".into()));
+    let replay = json!({"turns": 1, "agent_id": "authoring"});
+    assert_eq!(ground.refused("op", "d1/replay", replay).await, (409, "token_budget".into()));
+    ground.engine.stop().await;
 }
 
 /// What the process tells of its turns, actions and knowledge.
