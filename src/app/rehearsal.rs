@@ -16,7 +16,7 @@ use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
 };
-use engine::replay::{RecordedTurn, Replay, Replayed};
+use engine::replay::{RecordedTurn, Replay, Replayed, all_failed};
 use engine::workflow::Flows;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
@@ -257,13 +257,13 @@ impl Replay for LiveRehearsal {
     ) -> Replayed {
         let until = Instant::now() + limit;
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
+            return all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
         };
         match self.now(Some(agent.id())).await {
             Ok(rehearsal) => {
                 rehearsal.replay(agent, texts, turns, until.saturating_duration_since(Instant::now())).await
             }
-            Err(error) => replay::all_failed(turns, &error.to_string()),
+            Err(error) => all_failed(turns, &error.to_string()),
         }
     }
 }

@@ -44,12 +44,6 @@ pub(super) async fn replay(
     Replayed::new(std::iter::once(first).chain(others.into_iter().map(|(turn, _)| turn)).collect())
 }
 
-/// The report of a replay that could not begin.
-pub(super) fn all_failed(turns: &[RecordedTurn], reason: &str) -> Replayed {
-    let failed = |turn: &RecordedTurn| reported(turn, TurnEnd::Failed { reason: reason.to_owned() });
-    Replayed::new(turns.iter().map(failed).collect())
-}
-
 fn reported(turn: &RecordedTurn, end: TurnEnd) -> ReplayedTurn {
     let (session_id, turn_id, said) = (turn.session_id.clone(), turn.turn_id.clone(), turn.message.text.clone());
     ReplayedTurn { session_id, turn_id, said, end }

@@ -36,11 +36,12 @@ struct Ground {
 impl Ground {
     async fn start() -> Self {
         let (api, tokens) = (Api::start().await, tempfile::tempdir().unwrap());
-        let access = [("alice", "author"), ("bob", "author"), ("op", "operator")].map(|(name, role)| {
-            let file = tokens.path().join(name);
-            std::fs::write(&file, format!("{name}-token\n")).unwrap();
-            serde_json::from_value::<NamedToken>(json!({"name": name, "role": role, "token_file": file})).unwrap()
-        });
+        let access =
+            [("alice", "author"), ("bob", "author"), ("op", "operator"), ("root", "admin")].map(|(name, role)| {
+                let file = tokens.path().join(name);
+                std::fs::write(&file, format!("{name}-token\n")).unwrap();
+                serde_json::from_value::<NamedToken>(json!({"name": name, "role": role, "token_file": file})).unwrap()
+            });
         let engine = Engine::in_memory().configure(|settings| {
             settings.gateway.listen = ([127, 0, 0, 1], 0).into();
             settings.gateway.access = access.into();
@@ -362,5 +363,8 @@ async fn a_replay_names_the_first_other_action_of_the_draft() {
     assert_eq!(ground.api.calls("/").len(), 1, "nothing was called again");
     assert_eq!(ground.ask("alice", Method::GET, &path, &json!({})).await.status(), 403);
     assert_eq!(ground.ask("op", Method::GET, "d1/replay/none", &json!({})).await.status(), 404);
+    let erased = ground.ask("root", Method::DELETE, "../sessions/s1", &json!({})).await;
+    assert_eq!(erased.status(), 200);
+    assert_eq!(ground.ask("op", Method::GET, &path, &json!({})).await.status(), 404, "nobody who is erased is quoted");
     ground.engine.stop().await;
 }
