@@ -17,7 +17,7 @@ use definitions::document::file;
 use definitions::knowledge::files;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
-use engine::rehearsal::{Draft, RehearsalTest, Rehearse, Rehearsed, TestResult, tests};
+use engine::rehearsal::{Draft, DraftKnowledge, RehearsalTest, Rehearse, Rehearsed, TestResult, tests};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -91,7 +91,8 @@ impl TestAgent {
         let tests = read_tests(&self.tests)?;
         let (agents, workflows) = companions(settings, agent.id());
         let rehearsal = Rehearsal::new(settings, &loaded.env).with(agents, workflows);
-        let rehearsed = rehearsal.rehearse(&Draft::Agent(agent, texts), &tests, self.timeout).await;
+        let rehearsed =
+            rehearsal.rehearse(&Draft::Agent(agent, DraftKnowledge::texts(texts)), &tests, self.timeout).await;
         let report = rehearsed.with_context(|| format!("cannot use {}", self.tests.display()))?;
         match self.json {
             true => print_json(&report)?,

@@ -3,17 +3,20 @@
 use super::builder::EngineBuilder;
 use super::{Engine, EngineError, NewMessage, NewRun, replay};
 use async_trait::async_trait;
+use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::Source;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::action::stand_in::StandIn;
+use engine::authoring::{AGENT_ID, day_meter};
+use engine::budget::DayMeter;
 use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
 };
-use engine::replay::{RecordedTurn, Replay, Replayed};
+use engine::replay::{RecordedTurn, Replay, Replayed, all_failed};
 use engine::workflow::Flows;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
@@ -43,6 +46,8 @@ pub struct Rehearsal {
     workflows: Vec<WorkflowRecord>,
     /// Stored knowledge of the draft's agent, in addition to the texts that come with the draft.
     knowledge: Vec<Source>,
+    /// The budget that model calls count in.
+    meter: Option<Arc<DayMeter>>,
 }
 
 impl Rehearsal {
@@ -50,13 +55,14 @@ impl Rehearsal {
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
         let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows, knowledge }
+        let (env, flows, meter) = (env.clone(), Flows::builtin(), None);
+        Self { settings, env, models, flows, agents, workflows, knowledge, meter }
     }
 
-    /// Creates a rehearsal with the models and the registered flows of an engine, and the agents and workflows in its
-    /// store.
+    /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls count in
+    /// no budget.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
-        LiveRehearsal::of(engine).now(None).await
+        Ok(Self { meter: None, ..LiveRehearsal::of(engine).now(None).await? })
     }
 
     /// Creates a rehearsal with the models of the settings, these models, and these flows.
@@ -101,6 +107,8 @@ impl Rehearsal {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
+        builder.rehearses = true;
+        builder.meter.clone_from(&self.meter);
         builder
     }
 
@@ -114,9 +122,9 @@ impl Rehearsal {
             store.put_workflow(workflow.clone()).await?;
         }
         match draft {
-            Draft::Agent(agent, texts) => {
+            Draft::Agent(agent, knowledge) => {
                 store.put_agent(agent.clone()).await?;
-                engine.apply_knowledge(agent.id(), texts.clone()).await?;
+                engine.apply_knowledge(agent.id(), knowledge.texts.clone()).await?;
                 for source in self.knowledge.iter().filter(|source| source.entry.agent_id == agent.id()) {
                     store.put_knowledge(source.clone()).await?;
                 }
@@ -127,7 +135,12 @@ impl Rehearsal {
         Ok(())
     }
 
-    /// Runs one test. Also returns the plan of the agent, so that the next test need not make it again.
+    /// True if a model was not asked, because the budget was spent.
+    fn is_spent(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.has_refused())
+    }
+
+    /// Runs one test. Returns the plan of the agent as well, which the next test need not make again.
     async fn test(
         &self,
         draft: &Draft,
@@ -175,6 +188,7 @@ pub(super) struct LiveRehearsal {
     env: Environment,
     models: Vec<(String, Arc<dyn Model>)>,
     flows: Flows,
+    clock: Clock,
     running: Semaphore,
 }
 
@@ -187,6 +201,7 @@ impl LiveRehearsal {
             env: engine.env.clone(),
             models: engine.models.clone(),
             flows: engine.flows.clone(),
+            clock: engine.clock.clone(),
             running: Semaphore::new(CONCURRENT_REHEARSALS),
         }
     }
@@ -203,7 +218,8 @@ impl LiveRehearsal {
             agents.good.iter().map(|agent| AgentRecord::clone(agent)),
             workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
         );
-        Ok(Rehearsal { knowledge, ..rehearsal })
+        let meter = day_meter(&self.store, &self.settings.budget, self.clock.clone()).await?;
+        Ok(Rehearsal { knowledge, meter, ..rehearsal })
     }
 }
 
@@ -219,12 +235,12 @@ impl Rehearse for LiveRehearsal {
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
             return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals used up the time")));
         };
-        let agent_id = match draft {
-            Draft::Agent(agent, _) => Some(agent.id()),
-            Draft::Workflow(_) => None,
-        };
-        match self.now(agent_id).await {
-            Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
+        match self.now(draft.reads_texts_of()).await {
+            Ok(rehearsal) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let rehearsed = rehearsal.rehearse(draft, tests, left).await?;
+                Ok(if rehearsal.is_spent() { undecided(rehearsed) } else { rehearsed })
+            }
             Err(error) => Ok(not_run(error.to_string())),
         }
     }
@@ -241,13 +257,13 @@ impl Replay for LiveRehearsal {
     ) -> Replayed {
         let until = Instant::now() + limit;
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals used up the time"));
+            return all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
         };
         match self.now(Some(agent.id())).await {
             Ok(rehearsal) => {
                 rehearsal.replay(agent, texts, turns, until.saturating_duration_since(Instant::now())).await
             }
-            Err(error) => replay::all_failed(turns, &error.to_string()),
+            Err(error) => all_failed(turns, &error.to_string()),
         }
     }
 }
@@ -278,6 +294,16 @@ impl Replay for Rehearsal {
     ) -> Replayed {
         replay::replay(self, agent, texts, turns, Instant::now() + limit).await
     }
+}
+
+/// A rehearsal whose budget was spent before its end: a test that failed may have failed for that reason.
+fn undecided(rehearsed: Rehearsed) -> Rehearsed {
+    let reason = format!("the daily token budget of the agent `{AGENT_ID}` is spent");
+    let test = |test: RehearsedTest| match test.result {
+        TestResult::Failed(_) => RehearsedTest { result: TestResult::NotRun { reason: reason.clone() }, ..test },
+        TestResult::Passed | TestResult::NotRun { .. } => test,
+    };
+    Rehearsed::new(rehearsed.tests.into_iter().map(test).collect(), rehearsed.plan)
 }
 
 /// Sends the messages of a test, up to the first deviation.

@@ -23,6 +23,7 @@ impl Engine {
         }
         let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
         let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
+        let models = self.meter.as_ref().map_or_else(|| models.clone(), |meter| meter.limit(&models));
         Ok(self.asked.get_or_init(|| models).clone())
     }
 
@@ -71,6 +72,7 @@ impl Engine {
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
             workbench: Arc::new(self.workbench()?),
+            rehearses: self.rehearses,
             clock: self.clock.clone(),
         })
     }

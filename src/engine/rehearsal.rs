@@ -151,13 +151,43 @@ pub fn tests(document: &Value) -> Result<Vec<RehearsalTest>, TestError> {
 /// A document that is not published.
 #[derive(Clone, Debug)]
 pub enum Draft {
-    /// An agent with the texts that it answers from.
-    Agent(AgentRecord, Vec<NamedText>),
+    /// An agent with what it answers from.
+    Agent(AgentRecord, DraftKnowledge),
     /// A workflow.
     Workflow(WorkflowRecord),
 }
 
+/// What the draft of an agent answers from.
+#[derive(Clone, Debug, Default)]
+pub struct DraftKnowledge {
+    /// Texts that come with the draft.
+    pub texts: Vec<NamedText>,
+    /// Also the stored texts of the agent with the draft's id. A draft can have the id of anything, and its answers show what
+    /// it reads: only for somebody who may read these texts.
+    pub stored: bool,
+}
+
+impl DraftKnowledge {
+    /// The stored texts, if `allowed`, and no others.
+    pub const fn stored(allowed: bool) -> Self {
+        Self { texts: Vec::new(), stored: allowed }
+    }
+
+    /// These texts, and no stored ones.
+    pub const fn texts(texts: Vec<NamedText>) -> Self {
+        Self { texts, stored: false }
+    }
+}
+
 impl Draft {
+    /// The agent whose stored texts the draft answers from.
+    pub fn reads_texts_of(&self) -> Option<&str> {
+        match self {
+            Self::Agent(agent, DraftKnowledge { stored: true, .. }) => Some(agent.id()),
+            Self::Agent(..) | Self::Workflow(_) => None,
+        }
+    }
+
     /// Checks that the tests are of the kind that this draft needs.
     pub fn check(&self, tests: &[RehearsalTest]) -> Result<(), TestError> {
         let artifact = match self {

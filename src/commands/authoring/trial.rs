@@ -3,16 +3,20 @@
 use super::{Author, Dialogue};
 use crate::authoring::artifact::no_draft;
 use crate::error::{CommandError, ErrorKind};
+use base::clock::Clock;
+use base::config::Budget;
 use definitions::agent::AgentRecord;
-use engine::authoring::{Workbench, artifact, checks};
+use engine::authoring::{Workbench, artifact, checks, day_meter};
 use engine::execution::stored;
-use engine::rehearsal::Draft;
+use engine::model::ModelError;
 use engine::rehearsal::trial::{Trial, TrialError};
+use engine::rehearsal::{Draft, DraftKnowledge};
 use engine::replay::{RecordedTurn, last_turns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use storage::store::Definition;
+use std::sync::Arc;
+use storage::store::{Definition, Store};
 use types::authoring::{Artifact, Origin};
 use types::ids::{self, Id};
 
@@ -67,6 +71,18 @@ pub struct ReplayOrder {
     pub turns: Vec<RecordedTurn>,
 }
 
+/// Fails with `token_budget` if the authoring agent has used up its day, in which the model calls of drafts count.
+pub async fn has_budget(store: &Arc<dyn Store>, defaults: &Budget) -> Result<(), CommandError> {
+    let Some(meter) = day_meter(store, defaults, Clock::system()).await? else { return Ok(()) };
+    meter.check().await.map_err(|error| {
+        let hint = "wait until tomorrow (UTC), or raise `budget.day` of the agent `authoring`";
+        match error {
+            ModelError::Spent { .. } => CommandError::new(ErrorKind::Conflict, "token_budget", error.to_string(), hint),
+            error => CommandError::unavailable("store_unavailable", error.to_string(), "try again in a minute"),
+        }
+    })
+}
+
 /// Checks a trial of the last draft.
 pub async fn trial(
     bench: &Workbench,
@@ -82,7 +98,13 @@ pub async fn trial(
     let (text, input) = said(artifact, request.text, request.input)?;
     let (hash, draft) = draft(bench, dialogue).await?;
     let draft = match draft {
-        Definition::Agent(agent) => Draft::Agent(agent, Vec::new()),
+        Definition::Agent(agent) => {
+            let may_read = match author {
+                Author::User(name) => artifact::reads_texts(bench.store.as_ref(), &dialogue.state, name).await?,
+                Author::Operator(_) => true,
+            };
+            Draft::Agent(agent, DraftKnowledge::stored(may_read))
+        }
         Definition::Workflow(workflow) => Draft::Workflow(workflow),
     };
     let session_id = dialogue.session.session_id.clone();

@@ -7,11 +7,16 @@ use decisions::reference::resolve::as_text;
 use serde_json::{Map, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
+use types::excerpt::cut;
 
 /// The id in `answers` for the endpoint of a handoff.
 pub const HANDOFF_ID: &str = "handoff";
 /// The error code of a node that has no answer.
 pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
+/// The most reasons that are kept. A loop over thousands of items may ask for each of them, and reports have to stay small.
+const MAX_MISSING: usize = 50;
+/// The longest address in a reason, in bytes.
+const MAX_ADDRESS: usize = 500;
 
 /// Why a call of a rehearsal has no result. The call was not made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -59,6 +64,7 @@ enum Answers {
 /// Supplies the results of all calls of one rehearsed session, run or turn.
 pub struct StandIn {
     answers: Answers,
+    /// The first distinct reasons, at most [`MAX_MISSING`].
     missing: Mutex<Vec<NoAnswer>>,
     /// The calls so far; `None` if they are not collected.
     calls: Option<Mutex<Vec<NotMade>>>,
@@ -101,7 +107,7 @@ impl StandIn {
         Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default(), calls: None }
     }
 
-    /// Returns the calls that had no answer so far, in order.
+    /// The first calls that had no answer, in order and each once; at most 50.
     pub fn missing(&self) -> Vec<NoAnswer> {
         locked(&self.missing).clone()
     }
@@ -170,11 +176,14 @@ impl StandIn {
 
     /// Records a call of an address that has no id, and returns the error.
     pub(crate) fn refuse_address(&self, address: &str) -> NoAnswer {
-        self.note(NoAnswer::Outside(address.to_owned()))
+        self.note(NoAnswer::Outside(cut(address, MAX_ADDRESS).into_owned()))
     }
 
     fn note(&self, reason: NoAnswer) -> NoAnswer {
-        locked(&self.missing).push(reason.clone());
+        let mut missing = locked(&self.missing);
+        if missing.len() < MAX_MISSING && !missing.contains(&reason) {
+            missing.push(reason.clone());
+        }
         reason
     }
 }
@@ -233,6 +242,19 @@ mod tests {
             (call("eta"), stand_in.missing(), stand_in.take_calls().len()),
             (false, vec![NoAnswer::NotGiven("eta".into())], 1)
         );
+    }
+
+    #[test]
+    fn of_many_calls_without_an_answer_the_first_distinct_ones_are_kept() {
+        let stand_in = StandIn::given(Map::new());
+        for nth in 0..20_000 {
+            stand_in.refuse("fetch");
+            stand_in.refuse_address(&format!("https://a.example.com/{nth}?{}", "x".repeat(10_000)));
+        }
+        let missing = stand_in.missing();
+        assert_eq!((missing.len(), &missing[0]), (MAX_MISSING, &NoAnswer::NotGiven("fetch".into())));
+        assert!(missing.iter().all(|reason| reason.to_string().len() < 2 * MAX_ADDRESS), "{missing:?}");
+        assert!(missing.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     #[test]

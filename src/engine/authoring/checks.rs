@@ -4,7 +4,7 @@
 use super::artifact::{ReadError, read};
 use super::{Workbench, failing_calls, secrets};
 use crate::admission::{self, AdmissionError, WorkersOverview};
-use crate::rehearsal::{Draft, RehearsalTest, Rehearsed, RehearsedTest, TestResult};
+use crate::rehearsal::{Draft, DraftKnowledge, RehearsalTest, Rehearsed, RehearsedTest, TestResult};
 use decisions::authoring::Checked;
 use definitions::difference::new_hosts;
 use definitions::document::Finding;
@@ -22,8 +22,10 @@ use types::plan::Plan;
 const MARGIN: Duration = Duration::from_secs(2);
 /// The largest size of one value in the report of a test, in bytes.
 const MAX_VALUE: usize = 4 * 1024;
-/// The most findings in a report.
+/// The most findings in a report, and the most calls in the report of a test.
 const MAX_FINDINGS: usize = 50;
+/// The largest size of one call in the report of a test, in bytes.
+const MAX_CALL: usize = 256;
 
 /// Why a draft could not be checked.
 #[derive(Debug, Error)]
@@ -51,8 +53,15 @@ pub async fn check(bench: &Workbench, stored: &StoredState, limit: Duration) -> 
     let lost = || CheckError::Lost(stored.draft.as_ref().map(|draft| draft.hash.clone()).unwrap_or_default());
     let version = super::artifact::draft(bench.store.as_ref(), stored, None).await?.ok_or_else(lost)?;
     let base = super::artifact::source(bench.store.as_ref(), stored).await?;
-    let cases = cases(stored);
-    let verdict = examine(bench, &version, &cases, base.as_ref().map(|base| &base.document), limit).await?;
+    let store = bench.store.as_ref();
+    let reads_texts = super::artifact::reads_texts(store, stored, &stored.state.user_id).await?;
+    let subject = Subject {
+        version: &version,
+        cases: &cases(stored),
+        base: base.as_ref().map(|base| &base.document),
+        knowledge: DraftKnowledge::stored(reads_texts),
+    };
+    let verdict = examine(bench, subject, limit).await?;
     if let Some(plan) = verdict.plan {
         bench.store.put_plan(plan).await?;
     }
@@ -65,14 +74,22 @@ pub(super) fn cases(stored: &StoredState) -> Vec<RehearsalTest> {
     cases.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
-/// Checks a document that need not be stored, and writes nothing. `base` is the document from which it was made.
-pub async fn examine(
-    bench: &Workbench,
-    version: &DraftVersion,
-    cases: &[RehearsalTest],
-    base: Option<&Value>,
-    limit: Duration,
-) -> Result<Verdict, StoreError> {
+/// A document to examine.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// The document. It need not be stored.
+    pub version: &'a DraftVersion,
+    /// Its tests.
+    pub cases: &'a [RehearsalTest],
+    /// The document from which it was made.
+    pub base: Option<&'a Value>,
+    /// The texts from which an agent answers.
+    pub knowledge: DraftKnowledge,
+}
+
+/// Checks a document, and writes nothing.
+pub async fn examine(bench: &Workbench, subject: Subject<'_>, limit: Duration) -> Result<Verdict, StoreError> {
+    let Subject { version, cases, base, knowledge } = subject;
     let started = bench.clock.moment();
     let (admitted, errors, mut warnings) = validate(bench, version).await?;
     if let Some(base) = base {
@@ -87,7 +104,7 @@ pub async fn examine(
         let mut tests = cases.to_vec();
         tests.push(failing_calls::test(version.artifact, &version.document, cases));
         let limit = limit.saturating_sub(MARGIN.min(limit / 5)).saturating_sub(started.until(bench.clock.moment()));
-        let rehearsed = rehearse(bench, definition, &tests, limit).await;
+        let rehearsed = rehearse(bench, drafted(definition, knowledge), &tests, limit).await;
         report.tests = results(&rehearsed);
         plan = rehearsed.plan;
         // The engine's own test does not test the purpose of the document.
@@ -162,17 +179,20 @@ fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors
     found
 }
 
-async fn rehearse(bench: &Workbench, definition: Definition, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
+fn drafted(definition: Definition, knowledge: DraftKnowledge) -> Draft {
+    match definition {
+        Definition::Agent(agent) => Draft::Agent(agent, knowledge),
+        Definition::Workflow(workflow) => Draft::Workflow(workflow),
+    }
+}
+
+async fn rehearse(bench: &Workbench, draft: Draft, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
     let not_run = |reason: &str| {
         let tests = tests.iter().map(|test| {
             let result = TestResult::NotRun { reason: reason.to_owned() };
             RehearsedTest { name: test.name.clone(), result }
         });
         Rehearsed::new(tests.collect(), None)
-    };
-    let draft = match definition {
-        Definition::Agent(agent) => Draft::Agent(agent, Vec::new()),
-        Definition::Workflow(workflow) => Draft::Workflow(workflow),
     };
     let Some(rehearsal) = &bench.rehearsal else { return not_run("this process cannot rehearse drafts") };
     match rehearsal.rehearse(&draft, tests, limit).await {
@@ -193,8 +213,17 @@ fn results(rehearsed: &Rehearsed) -> TestResults {
     }
 }
 
-/// Cuts the values of a report.
+/// Cuts the values of a report: it is an event, which must fit into a message of the queue.
 fn shortened(mut test: Value) -> Value {
+    for field in ["calls", "unanswered"] {
+        let Some(calls) = test.get_mut(field).and_then(Value::as_array_mut) else { continue };
+        calls.truncate(MAX_FINDINGS);
+        for call in calls {
+            if let Some(text) = call.as_str().filter(|text| text.len() > MAX_CALL) {
+                *call = cut(text, MAX_CALL).into();
+            }
+        }
+    }
     for field in ["expected", "got", "reason"] {
         let Some(value) = test.get_mut(field) else { continue };
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -228,4 +257,19 @@ fn problems(report: &Debugging) -> Vec<String> {
         sentence
     };
     report.errors.iter().map(finding).chain(report.tests.failed.iter().map(failed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_test_is_bounded() {
+        let long = "x".repeat(100_000);
+        let test = json!({"name": "n", "result": "failed", "turn": 1, "what": "calls", "expected": long, "got": [long],
+            "calls": vec![long.as_str(); 1_000], "unanswered": vec![long.as_str(); 1_000]});
+        let short = shortened(test);
+        assert!(short.to_string().len() < 3 * (MAX_VALUE + MAX_FINDINGS * MAX_CALL), "{}", short.to_string().len());
+        assert_eq!((&short["what"], short["unanswered"].as_array().unwrap().len()), (&json!("calls"), MAX_FINDINGS));
+    }
 }

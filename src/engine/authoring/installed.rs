@@ -2,25 +2,28 @@
 
 use super::artifact;
 use super::catalogue::Catalogue;
-use super::checks::{self, CheckError};
+use super::checks::{self, CheckError, Subject};
 use super::ports::{Prepared, Workshop, WorkshopError};
 use super::prompt::{self, Facts};
 use super::publication::{self, Order};
-use crate::budget::TokenMeter;
+use crate::budget::{DayMeter, TokenMeter};
 use crate::execution::{Services, stored};
 use crate::journal::Journal;
 use crate::knowledge::{Hit, Library};
 use crate::model::{Models, PromptMessage};
 use crate::prompt::{PromptError, Prompts};
+use crate::rehearsal::DraftKnowledge;
 use crate::workbench::Workbench;
 use async_trait::async_trait;
+use base::clock::Clock;
+use base::config::Budget;
 use decisions::authoring::answer::Generation;
 use decisions::authoring::{Checked, NewDraft, Publication, Question};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use storage::store::DraftVersion;
+use storage::store::{DraftVersion, Store, StoreError};
 use types::agent::AgentConfig;
 use types::authoring::{ErrorCode, Origin, Speaker, StoredState};
 
@@ -176,8 +179,11 @@ impl Workshop for Installed<'_> {
     async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError> {
         if let Some(version) = self.unsaved_draft(stored) {
             let base = artifact::source(self.bench.store.as_ref(), stored).await?.map(|source| source.document);
+            // A caller names its user and its artefact itself, which proves nothing: no draft answers from stored texts.
+            let knowledge = DraftKnowledge::default();
             let cases = checks::cases(stored);
-            return Ok(checks::examine(self.bench, &version, &cases, base.as_ref(), limit).await?.checked);
+            let subject = Subject { version: &version, cases: &cases, base: base.as_ref(), knowledge };
+            return Ok(checks::examine(self.bench, subject, limit).await?.checked);
         }
         checks::check(self.bench, stored, limit).await.map_err(|error| match error {
             CheckError::Store(error) => error.into(),
@@ -201,6 +207,16 @@ impl Workshop for Installed<'_> {
 /// Returns the models for a dialogue without a lane, limited by the budgets of its agent.
 pub fn limited_models(services: &Services, journal: &Journal, agent: &AgentConfig) -> Models {
     services.models.limited_by(TokenMeter::for_turn(&services.budgets, journal.clone(), agent, 0))
+}
+
+/// The budget of the authoring agent's day, in which the model calls of its drafts count; `None` if it has no limit.
+pub async fn day_meter(
+    store: &Arc<dyn Store>,
+    defaults: &Budget,
+    clock: Clock,
+) -> Result<Option<Arc<DayMeter>>, StoreError> {
+    let agent = stored::agent(store.as_ref(), AGENT_ID).await?;
+    Ok(agent.and_then(|agent| DayMeter::of(store, defaults, &agent.config, clock)))
 }
 
 fn broken(error: &PromptError) -> WorkshopError {

@@ -40,6 +40,6 @@ mod tests;
 
 pub use crate::workbench::Workbench;
 pub use drive::Driver;
-pub use installed::{AGENT_ID, Installed, Unsaved, limited_models};
+pub use installed::{AGENT_ID, Installed, Unsaved, day_meter, limited_models};
 pub use ports::{Interrupted, Outlet, Workshop};
 pub use speech::Speech;

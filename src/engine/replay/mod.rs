@@ -15,6 +15,17 @@ use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use std::time::Duration;
 
+/// The report of a replay that could not begin, or did not end.
+pub fn all_failed(turns: &[RecordedTurn], reason: &str) -> Replayed {
+    let failed = |turn: &RecordedTurn| ReplayedTurn {
+        session_id: turn.session_id.clone(),
+        turn_id: turn.turn_id.clone(),
+        said: turn.message.text.clone(),
+        end: TurnEnd::Failed { reason: reason.to_owned() },
+    };
+    Replayed::new(turns.iter().map(failed).collect())
+}
+
 /// Replays recorded turns. Nothing but models is called.
 #[async_trait]
 pub trait Replay: Send + Sync {

@@ -11,8 +11,9 @@ use storage::store::{Store, StoreError};
 use types::action::ActionKind;
 use types::job::{JobBody, UserMessage};
 use types::outcome::Outcome;
-use types::session::{Entry, Kind, Role, Session};
+use types::session::{Entry, Kind, Role, Session, history};
 use types::step::StepRecord;
+use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// Sessions and turns that are read concurrently.
@@ -71,9 +72,8 @@ fn replayable(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Res
         return Err("the history of its session no longer has it".to_owned());
     };
     let before = &session.history[..begin];
-    // If the beginning of the conversation is missing, the model would see less than in the recorded turn.
-    if begin == 0 && session.created_at.until(turn.started_at) > FIRST_TURN {
-        return Err("the history of its session no longer has the messages before it".to_owned());
+    if begin < ENOUGH && is_cut(session, begin, turn) {
+        return Err("the history of its session no longer has all that was said before".to_owned());
     }
     if session.history.iter().filter(|entry| of_turn(entry) && entry.role == Role::User).count() > 1 {
         return Err("it answered several merged messages".to_owned());
@@ -88,6 +88,17 @@ fn replayable(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Res
     let calls = calls(&followed, steps);
     Ok(Replayable { before: before.to_vec(), profile: session.profile.clone(), calls, followed })
 }
+
+/// True if the history begins in the middle of the conversation: it shows the model less than it saw then.
+fn is_cut(session: &Session, begin: usize, turn: &TurnRecord) -> bool {
+    let began_later = |at: Timestamp| session.created_at.until(at) > FIRST_TURN;
+    let first = session.history.first();
+    let has_lost = history::is_full(&session.history) && first.is_some_and(|first| began_later(first.at));
+    has_lost || (begin == 0 && began_later(turn.started_at))
+}
+
+/// With as many entries before it, a turn of a history that is cut is replayed. The entries that are lost were further away.
+const ENOUGH: usize = 50;
 
 /// The longest time from the creation of a session to the start of its first turn.
 const FIRST_TURN: std::time::Duration = std::time::Duration::from_secs(60);
@@ -145,4 +156,49 @@ pub async fn last_turns(store: &dyn Store, agent_id: &str, count: usize) -> Resu
         .try_collect()
         .await?;
     Ok(read.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A conversation of this many turns, one in a minute, of which the history keeps what it can.
+    fn conversation(turns: i64) -> Session {
+        let at = |nth: i64| Timestamp::from_millis(nth * 60_000);
+        let mut session: Session =
+            serde_json::from_value(json!({"session_id": "s", "agent_id": "a", "created_at": at(0)})).unwrap();
+        let mut said = Vec::new();
+        for nth in 0..turns {
+            for role in ["user", "assistant"] {
+                let entry = json!({"role": role, "text": "…", "at": at(nth), "turn_id": format!("m-{nth}")});
+                history::append(&mut said, vec![serde_json::from_value(entry).unwrap()]);
+            }
+        }
+        session.history = std::sync::Arc::new(said);
+        session
+    }
+
+    /// Whether a turn is partial because of the history.
+    fn is_partial(session: &Session, nth: i64) -> bool {
+        let at = Timestamp::from_millis(nth * 60_000);
+        let turn_id = format!("m-{nth}");
+        let job = json!({"type": "user_message", "session_id": "s", "job_id": turn_id, "text": "…"});
+        let turn: TurnRecord = serde_json::from_value(json!({
+            "session_id": "s", "turn_id": turn_id, "job": job, "statuses": [], "outcome": "answered", "attempts": 1,
+            "started_at": at, "committed_at": at, "hash": "", "actions": [], "tokens": 0,
+        }))
+        .unwrap();
+        // Without steps no turn can be replayed, but that is found later.
+        replayable(session, &turn, &[]).unwrap_err().contains("all that was said before")
+    }
+
+    #[test]
+    fn a_turn_that_saw_more_than_the_history_has_is_partial() {
+        let whole = conversation(40);
+        assert!((0..40).all(|nth| !is_partial(&whole, nth)));
+        let cut = conversation(80);
+        assert_eq!(cut.history[0].turn_id, "m-30");
+        assert_eq!([30, 31, 54, 55, 79].map(|nth| is_partial(&cut, nth)), [true, true, true, false, false]);
+    }
 }

@@ -135,6 +135,7 @@ pub(super) async fn delete(
     if load(&state, &caller, &session_id).await?.is_busy() {
         return Err(authoring::busy(&session_id).into());
     }
+    state.replays.forget_session(&session_id);
     let ack_wait = state.settings.worker.ack_wait.0;
     Deletion::new(state.queue.as_ref(), state.store.as_ref(), ack_wait).session(&session_id).await?;
     Ok(StatusCode::NO_CONTENT)

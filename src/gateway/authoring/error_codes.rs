@@ -73,6 +73,10 @@ pub(super) const TRIAL: Codes = codes! {
     SERVICE_UNAVAILABLE "test_unavailable" "the draft cannot be tried in this process: the environment variable `KEY` is not set"
         "the gateway itself runs the draft: it needs the models of the settings, with their keys";
 };
+pub(super) const SPENT: Codes = codes! {
+    CONFLICT "token_budget" "the day budget of agent `authoring` is spent: 2000000 of 2000000 tokens"
+        "wait until tomorrow (UTC), or raise `budget.day` of the agent `authoring`";
+};
 pub(super) const REPLAY: Codes = codes! {
     BAD_REQUEST "invalid_request" "turns is 51; it must be 1 to 50" "without `turns` it is 20";
     NOT_FOUND "unknown_agent" "there is no agent `sales`"

@@ -1,8 +1,8 @@
 //! Replays of recorded turns against the draft of an agent.
 //!
 //! A report is kept in the memory of the gateway that made it, not in the state of the dialogue, because it quotes
-//! other users. The author must not read these quotes, and the erasure of such a user would not find them there. A
-//! replay can be repeated.
+//! other users. The author must not read these quotes, and the erasure of such a user would not find them there. Here
+//! the erasure drops the report; other gateways keep it for at most an hour. A replay can be repeated.
 
 use super::dialogues::load;
 use super::trials::cannot_rehearse;
@@ -18,19 +18,22 @@ use base::clock;
 use base::tasks::{OnPanic, Tasks};
 use commands::authoring::trial::{self, ReplayOrder, ReplayRequest};
 use commands::enqueue::new_id;
-use engine::replay::Replayed;
+use engine::replay::{RecordedTurn, Replayed, all_failed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use types::timestamp::Timestamp;
 
 /// How many replays run at the same time.
 const CONCURRENT: usize = 2;
 /// How many reports are kept.
 const KEPT: usize = 32;
+/// How long a report is kept, from the beginning of its replay.
+const LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// The longest time of a replay.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -76,10 +79,25 @@ pub(crate) struct ReplayReport {
     report: Replayed,
 }
 
+/// A kept report, and whom it quotes.
+struct Kept {
+    report: ReplayReport,
+    users: BTreeSet<String>,
+    sessions: BTreeSet<String>,
+}
+
+impl Kept {
+    fn new(report: ReplayReport, turns: &[RecordedTurn]) -> Self {
+        let users = turns.iter().map(|turn| turn.user_id.clone()).collect();
+        let sessions = turns.iter().map(|turn| turn.session_id.clone()).collect();
+        Self { report, users, sessions }
+    }
+}
+
 /// The replays of one gateway. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Replays {
-    kept: Arc<Mutex<VecDeque<ReplayReport>>>,
+    kept: Arc<Mutex<VecDeque<Kept>>>,
     running: Arc<Semaphore>,
     tasks: Tasks,
 }
@@ -91,24 +109,67 @@ impl Default for Replays {
 }
 
 impl Replays {
-    fn kept(&self) -> MutexGuard<'_, VecDeque<ReplayReport>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, begun: ReplayReport) {
+    fn remember(&self, begun: Kept) {
         let mut kept = self.kept();
         kept.truncate(KEPT - 1);
         kept.push_front(begun);
     }
 
     fn complete(&self, replay_id: &str, report: Replayed) {
-        if let Some(known) = self.kept().iter_mut().find(|known| known.replay_id == replay_id) {
+        let mut kept = self.kept();
+        if let Some(known) = kept.iter_mut().map(|kept| &mut kept.report).find(|known| known.replay_id == replay_id) {
             (known.status, known.ended_at, known.report) = (ReplayStatus::Completed, Some(clock::now()), report);
         }
     }
 
     fn find(&self, session_id: &str, replay_id: &str) -> Option<ReplayReport> {
-        self.kept().iter().find(|known| known.session_id == session_id && known.replay_id == replay_id).cloned()
+        let kept = self.kept();
+        let mut reports = kept.iter().map(|kept| &kept.report);
+        reports.find(|known| known.session_id == session_id && known.replay_id == replay_id).cloned()
+    }
+
+    fn drop_report(&self, replay_id: &str) {
+        self.kept().retain(|kept| kept.report.replay_id != replay_id);
+    }
+
+    /// Drops the reports that quote a user. One that is still being made will not be kept.
+    pub(crate) fn forget_user(&self, user_id: &str) {
+        self.kept().retain(|kept| !kept.users.contains(user_id));
+    }
+
+    /// Drops the reports that quote a session, and those of a dialogue.
+    pub(crate) fn forget_session(&self, session_id: &str) {
+        self.kept().retain(|kept| kept.report.session_id != session_id && !kept.sessions.contains(session_id));
+    }
+}
+
+/// Completes the report of a replay: as failed, if it does not end.
+struct Running {
+    replays: Replays,
+    replay_id: String,
+    report: Option<Replayed>,
+}
+
+impl Running {
+    fn of(replays: &Replays, replay_id: &str, turns: &[RecordedTurn]) -> Self {
+        let broken_off = all_failed(turns, "the replay broke off; the log of the gateway has the reason");
+        Self { replays: replays.clone(), replay_id: replay_id.to_owned(), report: Some(broken_off) }
+    }
+
+    fn ended(mut self, report: Replayed) {
+        self.report = Some(report);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(report) = self.report.take() {
+            self.replays.complete(&self.replay_id, report);
+        }
     }
 }
 
@@ -135,13 +196,14 @@ pub(super) async fn replay(
     unlimited(&caller)?;
     let ReplayOrder { agent, agent_id, turns } = trial::replay(&state.workbench(), &dialogue, request).await?;
     let replayer = state.replayer.clone().ok_or_else(cannot_rehearse)?;
+    trial::has_budget(&state.store, &state.settings.budget).await?;
     let replays = state.replays.clone();
     let place = Arc::clone(&replays.running).try_acquire_owned().map_err(|_| {
         let message = format!("{CONCURRENT} replays are running");
         Reject::unavailable("too_many_replays", message, "begin this one when another has ended")
     })?;
     let replay_id = new_id();
-    replays.remember(ReplayReport {
+    let begun = ReplayReport {
         replay_id: replay_id.clone(),
         session_id,
         workflow_id: agent.id().to_owned(),
@@ -151,14 +213,21 @@ pub(super) async fn replay(
         started_at: clock::now(),
         ended_at: None,
         report: Replayed::default(),
-    });
-    let (stop, id, known) = (state.stop.clone(), replay_id.clone(), replays.clone());
+    };
+    replays.remember(Kept::new(begun, &turns));
+    let (stop, stopping) = (state.stop.clone(), state.stop.clone());
+    let (id, known) = (replay_id.clone(), replays.clone());
+    let running = Running::of(&replays, &replay_id, &turns);
     replays.tasks.spawn("replay against a draft", OnPanic::Log, async move {
-        let _place = place;
         let replayed = replayer.replay(&agent, &[], &turns, LIMIT);
-        if let Some(report) = stop.run_until_cancelled(replayed).await {
-            known.complete(&id, report);
-        }
+        let Some(report) = stop.run_until_cancelled(replayed).await else { return };
+        running.ended(report);
+        drop(place);
+    });
+    replays.tasks.spawn("end of a replay's report", OnPanic::Log, async move {
+        // A stopped gateway shows nothing.
+        let _ = stopping.run_until_cancelled(sleep(LIFETIME)).await;
+        known.drop_report(&id);
     });
     Ok((StatusCode::ACCEPTED, Json(StartedReplay { replay_id })))
 }
@@ -189,4 +258,71 @@ pub(super) async fn show_replay(
         let hint = "only the gateway that began it has it, among its last 32; begin it again";
         Reject::new(StatusCode::NOT_FOUND, "unknown_replay", message, hint)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::job::UserMessage;
+
+    fn turn(session_id: &str, user_id: &str) -> RecordedTurn {
+        RecordedTurn {
+            session_id: session_id.into(),
+            turn_id: "m-1".into(),
+            user_id: user_id.into(),
+            channel: "web".into(),
+            message: UserMessage { text: "我的电话是 1234".into(), ..UserMessage::default() },
+            replayable: Err("of a test".into()),
+        }
+    }
+
+    /// A replay of turns of these users, each in a session of its own, that has begun.
+    fn begun(replays: &Replays, replay_id: &str, users: &[&str]) -> Running {
+        let turns: Vec<_> = users.iter().map(|user| turn(&format!("s-{user}"), user)).collect();
+        let report = ReplayReport {
+            replay_id: replay_id.into(),
+            session_id: "d1".into(),
+            workflow_id: "shop".into(),
+            hash: "h".into(),
+            agent_id: "shop".into(),
+            status: ReplayStatus::Running,
+            started_at: clock::now(),
+            ended_at: None,
+            report: Replayed::default(),
+        };
+        replays.remember(Kept::new(report, &turns));
+        Running::of(replays, replay_id, &turns)
+    }
+
+    #[test]
+    fn a_replay_that_breaks_off_has_failed() {
+        let replays = Replays::default();
+        let running = begun(&replays, "r1", &["anna", "bo"]);
+        assert_eq!(replays.find("d1", "r1").unwrap().status, ReplayStatus::Running);
+        drop(running);
+        let report = replays.find("d1", "r1").unwrap();
+        assert_eq!(
+            (report.status, report.report.failed, report.ended_at.is_some()),
+            (ReplayStatus::Completed, 2, true)
+        );
+        begun(&replays, "r2", &["anna"]).ended(Replayed { same: 1, ..Replayed::default() });
+        assert_eq!(replays.find("d1", "r2").unwrap().report.same, 1);
+    }
+
+    #[test]
+    fn an_erased_user_or_session_is_quoted_by_no_report() {
+        let replays = Replays::default();
+        let kept = |ids: [&str; 3]| ids.map(|id| replays.find("d1", id).is_some());
+        for (id, users) in [("r1", ["anna", "bo"]), ("r2", ["bo", "cy"]), ("r3", ["cy", "di"])] {
+            drop(begun(&replays, id, &users));
+        }
+        replays.forget_user("anna");
+        assert_eq!(kept(["r1", "r2", "r3"]), [false, true, true]);
+        replays.forget_session("s-bo");
+        assert_eq!(kept(["r1", "r2", "r3"]), [false, false, true]);
+        let running = begun(&replays, "r1", &["di"]);
+        replays.forget_session("d1");
+        drop(running);
+        assert_eq!(kept(["r1", "r2", "r3"]), [false, false, false], "also while it is being made");
+    }
 }

@@ -36,6 +36,7 @@ pub(super) async fn test(
     let dialogue = load(&state, &caller, &session_id).await?;
     let trial = trial::trial(&state.workbench(), &caller.author(), &dialogue, request).await?;
     let trials = state.trials.clone().ok_or_else(cannot_rehearse)?;
+    trial::has_budget(&state.store, &state.settings.budget).await?;
     let slot = state.streams.take()?;
     let shown = trials.begin(trial).await.map_err(trial::refused)?;
     Ok(event_stream::answer(&state, slot, shown.enumerate().map(|(nth, shown)| frame(nth, &shown))))

@@ -58,7 +58,7 @@ pub(in crate::worker) struct LaneSession<'a> {
     guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
-    _counted: GaugeGuard,
+    _counted: Option<GaugeGuard>,
 }
 
 /// The work for a job.
@@ -105,7 +105,7 @@ impl<'a> LaneSession<'a> {
             ack_wait: shared.ack_wait,
         });
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
-        let _counted = GaugeGuard::increment(&metrics().lanes_held);
+        let _counted = (!shared.services.rehearses).then(|| GaugeGuard::increment(&metrics().lanes_held));
         let woken_by = Some((seq, job));
         Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::dialogue::Dialogue;
 use crate::model::dialogue::{Catalogue, Item};
-use crate::rehearsal::{Draft as RehearsedDraft, tests as read_tests};
+use crate::rehearsal::{Draft as RehearsedDraft, DraftKnowledge, tests as read_tests};
 use decisions::authoring::answer::{Alternatives, Clarification, Generation, Negotiation, read};
 use decisions::authoring::{Checked, Input, NewDraft, Next, Publication, advance, begin, next};
 use definitions::agent::AgentRecord;
@@ -142,7 +142,7 @@ impl Talk {
             Artifact::Agent => {
                 let record = AgentRecord::from_document(document.clone(), NOW).map_err(|error| error.to_string())?;
                 let (record, _) = KnownNames::default().check(record).map_err(|error| error.to_string())?;
-                Ok(RehearsedDraft::Agent(record, Vec::new()))
+                Ok(RehearsedDraft::Agent(record, DraftKnowledge::default()))
             }
         }
     }
