@@ -18,6 +18,7 @@ use types::authoring::{Artifact, ConversationConfig, Origin, StoredState, Workfl
 
 on_both_backends!(
     a_workflow_becomes_a_draft_that_is_checked_and_published,
+    what_was_published_without_the_state_s_knowledge_is_the_dialogue_s_own,
     an_edit_replaces_only_the_version_that_it_began_with,
     an_answer_that_is_no_document_is_refused_with_every_reason,
     a_document_that_cannot_work_is_kept_and_its_errors_are_named,
@@ -130,6 +131,22 @@ async fn a_workflow_becomes_a_draft_that_is_checked_and_published(backend: Backe
     let order = Order { hash: &draft.hash, by: "bob", owner: Some("bob"), force: true };
     assert_eq!(bob.draft.as_ref().unwrap().hash, draft.hash);
     assert_eq!(publication::publish(&bench, &bob, order).await.unwrap().unwrap_err().code(), "id_taken");
+}
+
+async fn what_was_published_without_the_state_s_knowledge_is_the_dialogue_s_own(backend: Backend) {
+    let (_engine, bench) = bench(backend).await;
+    for target_id in ["", "wanted"] {
+        let mut stored = dialogue(Origin::Create, "", Artifact::Workflow);
+        stored.config.preferences = [("target_id".to_owned(), target_id.to_owned())].into();
+        drafted(&bench, &mut stored, &answer(graph("first"), json!([]))).await;
+        let mut behind = stored.clone();
+        assert!(publish(&bench, &mut stored, false).await.unwrap().changed);
+        // A turn was going on meanwhile, and writes another draft.
+        drafted(&bench, &mut behind, &answer(graph("second"), json!([]))).await;
+        assert!(publish(&bench, &mut behind, false).await.unwrap().changed, "{target_id}");
+        // It begins with what is in use, so nobody else's change is lost.
+        assert_eq!(behind.draft.unwrap().base_hash, stored.draft.map(|draft| draft.hash), "{target_id}");
+    }
 }
 
 async fn an_edit_replaces_only_the_version_that_it_began_with(backend: Backend) {

@@ -64,11 +64,20 @@ pub async fn source(store: &dyn Store, stored: &StoredState) -> Result<Option<So
     let context = &stored.state.workflow_context;
     let own = workflow_id(stored);
     let id = match context.origin {
-        _ if stored.published.is_some() => own.as_str(),
+        _ if stored.published.is_some() || is_in_use(store, stored, &own).await? => own.as_str(),
         Origin::Create => return Ok(None),
         Origin::Edit | Origin::Copy => context.source_workflow_id.as_str(),
     };
     current(store, stored.artifact, id).await
+}
+
+/// True if the last draft of a new artefact is in use, and the state does not say so: it was published while a turn was
+/// going on.
+async fn is_in_use(store: &dyn Store, stored: &StoredState, id: &str) -> Result<bool, StoreError> {
+    let (Some(draft), true) = (&stored.draft, is_new(stored)) else { return Ok(false) };
+    let user = &stored.state.user_id;
+    let is_theirs = !user.is_empty() && store.owner(stored.artifact, id).await?.as_ref() == Some(user);
+    Ok(is_theirs && current(store, stored.artifact, id).await?.is_some_and(|source| source.hash == draft.hash))
 }
 
 /// Returns the document that is in use under an id; the compiled-in one, if none is stored.
