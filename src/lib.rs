@@ -33,7 +33,8 @@ pub mod settings {
 pub mod rehearsal {
     pub use crate::app::Rehearsal;
     pub use engine::rehearsal::{
-        Deviation, Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, tests,
+        Deviation, Draft, DraftKnowledge, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult,
+        tests,
     };
     pub use engine::replay::{Divergence, RecordedTurn, Replay, Replayed, ReplayedTurn, TurnEnd, last_turns};
 }

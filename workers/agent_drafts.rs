@@ -17,7 +17,7 @@ use definitions::document::file;
 use definitions::knowledge::files;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read;
-use engine::rehearsal::{Draft, RehearsalTest, Rehearse, Rehearsed, TestResult, tests};
+use engine::rehearsal::{Draft, DraftKnowledge, RehearsalTest, Rehearse, Rehearsed, TestResult, tests};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ A file of tests:
       answers: {query_order: {status: on its way}}
 
 The agent runs in memory with the models of the settings. `answers` has the outputs of its skills, tools, flows and nodes \
-by id, and `handoff`; a call without an answer fails. Nothing but models is called. Needs no servers. Exit status 1 unless \
+by id, and `handoff`; a call without an answer fails. Only models are called. Needs no servers. Exit status 1 unless \
 all tests pass.";
 
 pub const DIFF: &str = "\
@@ -58,7 +58,7 @@ pub struct TestAgent {
     /// File with the tests
     #[arg(long, value_name = "FILE")]
     tests: PathBuf,
-    /// Time for all tests; those that it does not suffice for count as not run
+    /// Time for all tests; a test that is not completed in this time counts as not run
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::parse)]
     timeout: Duration,
     /// Print JSON
@@ -91,7 +91,8 @@ impl TestAgent {
         let tests = read_tests(&self.tests)?;
         let (agents, workflows) = companions(settings, agent.id());
         let rehearsal = Rehearsal::new(settings, &loaded.env).with(agents, workflows);
-        let rehearsed = rehearsal.rehearse(&Draft::Agent(agent, texts), &tests, self.timeout).await;
+        let rehearsed =
+            rehearsal.rehearse(&Draft::Agent(agent, DraftKnowledge::texts(texts)), &tests, self.timeout).await;
         let report = rehearsed.with_context(|| format!("cannot use {}", self.tests.display()))?;
         match self.json {
             true => print_json(&report)?,

@@ -28,13 +28,13 @@ Examples:
   turnwheel agents replay new.yaml --agent sales --turns 50  of another agent
   turnwheel agents replay agents/sales.yaml --json           for a build server
 
-Each turn runs in memory with the models of the settings, beginning with the conversation before it. The recorded results \
-answer its calls; nothing but models is called. Actions are compared strictly: the first other one is named. Exit status 1 if \
-a turn acts in another way or fails.";
+Each turn runs in memory with the models of the settings, beginning with the conversation before it. Its calls return \
+the recorded results; only models are called. Actions are compared strictly: the first different one is named. Exit \
+status 1 if a turn takes other actions or fails.";
 
 /// Sessions that are read concurrently.
 const CONCURRENT_READS: usize = 4;
-/// The most sessions of an agent in which its last turns are looked for.
+/// The largest number of an agent's sessions in which its last turns are searched.
 const MAX_SESSIONS: usize = 100;
 /// The most turns of one replay.
 const MAX_TURNS: u64 = 200;

@@ -87,13 +87,13 @@ pub enum Agents {
         #[arg(long)]
         json: bool,
     },
-    /// Try an agent file with tests, without calling anything but models
+    /// Try an agent file with tests; only models are called
     #[command(after_help = agent_drafts::TEST)]
     Test(TestAgent),
     /// Compare an agent file with the stored agent or another file
     #[command(after_help = agent_drafts::DIFF)]
     Diff(DiffAgent),
-    /// Replay recorded turns against an agent file, without calling anything but models
+    /// Replay recorded turns against an agent file; only models are called
     #[command(after_help = agent_replay::REPLAY)]
     Replay(ReplayAgent),
     /// Delete an agent with its versions and knowledge

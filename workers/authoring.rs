@@ -15,12 +15,12 @@ use types::authoring::Stage;
 const EXAMPLES: &str = "\
 Examples:
   turnwheel authoring list                        the dialogues, last changed first
-  turnwheel authoring list --stage negotiation    those that wait for a yes
-  turnwheel authoring show 1f0c…                  where one stands, and its last messages
+  turnwheel authoring list --stage negotiation    dialogues that wait for a yes
+  turnwheel authoring show 1f0c…                  the stage of one, and its last messages
   turnwheel authoring show 1f0c… --yaml           its last draft as a file; --diff shows the changes
-  turnwheel authoring delete 1f0c…                with its drafts; what it has published stays
+  turnwheel authoring delete 1f0c…                with its drafts; its published document stays
 
-`turnwheel author` begins a dialogue, or goes on with one.";
+`turnwheel author` begins a dialogue, or continues one.";
 
 /// Number of messages that are shown.
 const MAX_SHOWN: usize = 10;
@@ -31,7 +31,7 @@ pub enum Authoring {
     /// List authoring dialogues, last changed first
     #[command(after_help = EXAMPLES)]
     List(ListDialogues),
-    /// Show where a dialogue stands, and its last messages
+    /// Show the stage of a dialogue, and its last messages
     #[command(after_help = EXAMPLES)]
     Show(ShowDialogue),
     /// Delete a dialogue with its drafts
@@ -68,7 +68,7 @@ pub struct ShowDialogue {
     /// Print the document of the last draft as YAML
     #[arg(long, conflicts_with_all = ["json", "diff"])]
     yaml: bool,
-    /// Print what the last draft changes
+    /// Print the changes of the last draft
     #[arg(long)]
     diff: bool,
 }

@@ -1,5 +1,5 @@
-//! The authoring agent in this process, as gRPC serves it: the driver of dialogues over a journal in memory. It writes
-//! nothing: the caller has the state, and the document is in the responses.
+//! The authoring agent in this process, as gRPC serves it: the driver of dialogues over a journal in memory. It stores
+//! nothing: the caller keeps the state, and the responses contain the document.
 
 use async_trait::async_trait;
 use engine::authoring::carried::{carried, restored};

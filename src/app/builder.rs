@@ -14,6 +14,7 @@ use embedded::store::EmbeddedFile;
 use engine::action::function::IntoTool;
 use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
+use engine::budget::DayMeter;
 use engine::model::Model;
 use engine::workflow::{Flows, IntoFlow};
 use serde_json::Value;
@@ -37,6 +38,10 @@ pub struct EngineBuilder {
     pub(super) python_runner: Option<PathBuf>,
     /// Answers all calls of a rehearsal.
     pub(super) stand_in: Option<Arc<StandIn>>,
+    /// Whether the engine holds a draft, so that no metric of the process counts its turns.
+    pub(super) rehearses: bool,
+    /// Counts what models are asked.
+    pub(super) meter: Option<Arc<DayMeter>>,
     in_memory: bool,
     /// Agents of files have a path, others do not.
     agents: Vec<(Option<PathBuf>, Result<AgentRecord, AgentError>)>,
@@ -54,6 +59,8 @@ impl EngineBuilder {
             patience: ASK_TIMEOUT,
             python_runner: None,
             stand_in: None,
+            rehearses: false,
+            meter: None,
             in_memory,
             agents: Vec::new(),
             workflows: Vec::new(),

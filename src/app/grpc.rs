@@ -1,4 +1,4 @@
-//! gRPC: the authoring agent beside the gateway.
+//! Serves the authoring agent over gRPC, in addition to the gateway's HTTP.
 
 use super::author::OwnAuthor;
 use super::{Engine, EngineError};

@@ -79,6 +79,7 @@ use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::{Origin, Source};
 use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
+use engine::budget::DayMeter;
 use engine::knowledge::{Library, sync};
 use engine::model::registry::ModelInfo;
 use engine::model::{Model, Models};
@@ -160,6 +161,10 @@ pub struct Engine {
     registered: Mutex<BTreeSet<String>>,
     /// Answers all calls of a rehearsal.
     stand_in: Option<Arc<StandIn>>,
+    /// Whether it holds a draft.
+    rehearses: bool,
+    /// Counts what the draft's models are asked.
+    meter: Option<Arc<DayMeter>>,
     presence: Arc<Presence>,
     patience: Duration,
     backend: Tasks,
@@ -199,8 +204,10 @@ impl Engine {
     }
 
     fn new(builder: EngineBuilder, (queue, store): Opened, backend: Tasks) -> Self {
-        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, stand_in, .. } = builder;
+        let EngineBuilder { settings, env, tools, flows, models, patience, python_runner, .. } = builder;
+        let EngineBuilder { stand_in, rehearses, meter, .. } = builder;
         let (settings, knowledge) = (Arc::new(settings), Library::new(Arc::clone(&store)));
+        let knowledge = if rehearses { knowledge.uncounted() } else { knowledge };
         let (asked, registered, roles, presence) = (Arc::default(), Mutex::default(), Tasks::new(), Arc::default());
         // A rehearsal opens no database and starts no script, whatever a node asks for.
         let (sandbox, connectors) = match stand_in {
@@ -227,6 +234,8 @@ impl Engine {
             connectors,
             registered,
             stand_in,
+            rehearses,
+            meter,
             presence,
             patience,
             backend,
@@ -427,7 +436,7 @@ impl Engine {
         self.backend.failure().or_else(|| self.roles.failure())
     }
 
-    /// Asks all parts to stop, and does not wait for them: for an engine in memory whose work is done.
+    /// Asks all parts to stop, and does not wait for them. For an engine in memory that has finished its work.
     fn abandon(&self) {
         self.roles.stop();
         self.backend.stop();

@@ -1,19 +1,22 @@
-//! Rehearsals of drafts in engines in memory: real models, prompts and workflows, but a stand-in answers every call.
+//! Rehearsals of drafts in engines in memory. Models, prompts and workflows are real; a stand-in answers every call.
 
 use super::builder::EngineBuilder;
 use super::{Engine, EngineError, NewMessage, NewRun, replay};
 use async_trait::async_trait;
+use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::Source;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::action::stand_in::StandIn;
+use engine::authoring::{AGENT_ID, day_meter};
+use engine::budget::DayMeter;
 use engine::model::Model;
 use engine::rehearsal::{
     Draft, RehearsalTest, Rehearse, Rehearsed, RehearsedTest, TestError, TestResult, TurnSeen, run_deviation,
 };
-use engine::replay::{RecordedTurn, Replay, Replayed};
+use engine::replay::{RecordedTurn, Replay, Replayed, all_failed};
 use engine::workflow::Flows;
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::Value;
@@ -41,24 +44,28 @@ pub struct Rehearsal {
     flows: Flows,
     agents: Vec<AgentRecord>,
     workflows: Vec<WorkflowRecord>,
-    /// What the draft of an agent answers from, besides the texts that come with it.
+    /// Stored knowledge of the draft's agent, in addition to the texts that come with the draft.
     knowledge: Vec<Source>,
+    /// The budget that model calls count in.
+    meter: Option<Arc<DayMeter>>,
 }
 
 impl Rehearsal {
-    /// With the models of the settings.
+    /// Creates a rehearsal with the models of the settings.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
         let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { settings, env: env.clone(), models, flows: Flows::builtin(), agents, workflows, knowledge }
+        let (env, flows, meter) = (env.clone(), Flows::builtin(), None);
+        Self { settings, env, models, flows, agents, workflows, knowledge, meter }
     }
 
-    /// With the models and the registered flows of an engine, and the agents and workflows in its store.
+    /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls count in
+    /// no budget.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
-        LiveRehearsal::of(engine).now(None).await
+        Ok(Self { meter: None, ..LiveRehearsal::of(engine).now(None).await? })
     }
 
-    /// With the models of the settings and these, and these flows.
+    /// Creates a rehearsal with the models of the settings, these models, and these flows.
     fn among(settings: &Settings, env: &Environment, models: Vec<(String, Arc<dyn Model>)>, flows: Flows) -> Self {
         Self { models, flows, ..Self::new(settings, env) }
     }
@@ -75,7 +82,7 @@ impl Rehearsal {
         self
     }
 
-    /// Starts an engine in memory that has the draft.
+    /// Starts an engine in memory that contains the draft.
     pub(super) async fn start(
         &self,
         draft: &Draft,
@@ -95,15 +102,17 @@ impl Rehearsal {
         Ok(engine)
     }
 
-    /// An engine in memory with the models and flows.
+    /// Returns the builder of an engine in memory with the models and flows.
     pub(super) fn builder(&self) -> EngineBuilder {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
+        builder.rehearses = true;
+        builder.meter.clone_from(&self.meter);
         builder
     }
 
-    /// Puts the draft into an engine, and what it may refer to.
+    /// Puts the draft into an engine, with the agents, workflows and knowledge to which it may refer.
     pub(super) async fn fill(&self, engine: &Engine, draft: &Draft) -> Result<(), EngineError> {
         let store = engine.store();
         for agent in &self.agents {
@@ -113,9 +122,9 @@ impl Rehearsal {
             store.put_workflow(workflow.clone()).await?;
         }
         match draft {
-            Draft::Agent(agent, texts) => {
+            Draft::Agent(agent, knowledge) => {
                 store.put_agent(agent.clone()).await?;
-                engine.apply_knowledge(agent.id(), texts.clone()).await?;
+                engine.apply_knowledge(agent.id(), knowledge.texts.clone()).await?;
                 for source in self.knowledge.iter().filter(|source| source.entry.agent_id == agent.id()) {
                     store.put_knowledge(source.clone()).await?;
                 }
@@ -124,6 +133,11 @@ impl Rehearsal {
             Draft::Workflow(workflow) => drop(store.put_workflow(workflow.clone()).await?),
         }
         Ok(())
+    }
+
+    /// True if a model was not asked, because the budget was spent.
+    fn is_spent(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.has_refused())
     }
 
     /// Runs one test. Returns the plan of the agent as well, which the next test need not make again.
@@ -161,24 +175,25 @@ impl Rehearsal {
             Draft::Agent(agent, _) => engine.store().plan(agent.id(), &agent.hash).await?,
             Draft::Workflow(_) => None,
         };
-        // A worker waits up to a second for its last pull, and nothing of this engine is kept.
+        // A worker that stops waits up to a second for its last pull. This engine is not kept, so nothing waits for it.
         engine.abandon();
         Ok((result, plan.map(|plan| Plan::clone(&plan))))
     }
 }
 
-/// Rehearses drafts beside the agents and workflows that are stored at that time.
+/// Rehearses drafts together with the agents and workflows that are stored at the start of each rehearsal.
 pub(super) struct LiveRehearsal {
     store: Arc<dyn Store>,
     settings: Arc<Settings>,
     env: Environment,
     models: Vec<(String, Arc<dyn Model>)>,
     flows: Flows,
+    clock: Clock,
     running: Semaphore,
 }
 
 impl LiveRehearsal {
-    /// With the models and the registered flows of an engine.
+    /// Uses the models and the registered flows of an engine.
     pub(super) fn of(engine: &Engine) -> Self {
         Self {
             store: Arc::clone(&engine.store),
@@ -186,11 +201,12 @@ impl LiveRehearsal {
             env: engine.env.clone(),
             models: engine.models.clone(),
             flows: engine.flows.clone(),
+            clock: engine.clock.clone(),
             running: Semaphore::new(CONCURRENT_REHEARSALS),
         }
     }
 
-    /// With what is stored now, and what this agent answers from.
+    /// Returns a rehearsal with the agents and workflows stored now, and the knowledge of this agent.
     pub(super) async fn now(&self, agent_id: Option<&str>) -> Result<Rehearsal, StoreError> {
         let (agents, workflows) = futures::try_join!(self.store.agents(), self.store.workflows())?;
         let knowledge = match agent_id {
@@ -202,7 +218,8 @@ impl LiveRehearsal {
             agents.good.iter().map(|agent| AgentRecord::clone(agent)),
             workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
         );
-        Ok(Rehearsal { knowledge, ..rehearsal })
+        let meter = day_meter(&self.store, &self.settings.budget, self.clock.clone()).await?;
+        Ok(Rehearsal { knowledge, meter, ..rehearsal })
     }
 }
 
@@ -216,14 +233,14 @@ impl Rehearse for LiveRehearsal {
             Rehearsed::new(tests.iter().map(not_run).collect(), None)
         };
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals took all the time")));
+            return Ok(not_run(format!("{CONCURRENT_REHEARSALS} other rehearsals used up the time")));
         };
-        let agent_id = match draft {
-            Draft::Agent(agent, _) => Some(agent.id()),
-            Draft::Workflow(_) => None,
-        };
-        match self.now(agent_id).await {
-            Ok(rehearsal) => rehearsal.rehearse(draft, tests, until.saturating_duration_since(Instant::now())).await,
+        match self.now(draft.reads_texts_of()).await {
+            Ok(rehearsal) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let rehearsed = rehearsal.rehearse(draft, tests, left).await?;
+                Ok(if rehearsal.is_spent() { undecided(rehearsed) } else { rehearsed })
+            }
             Err(error) => Ok(not_run(error.to_string())),
         }
     }
@@ -240,13 +257,13 @@ impl Replay for LiveRehearsal {
     ) -> Replayed {
         let until = Instant::now() + limit;
         let Ok(Ok(_running)) = timeout_at(until, self.running.acquire()).await else {
-            return replay::all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
+            return all_failed(turns, &format!("{CONCURRENT_REHEARSALS} rehearsals took all the time"));
         };
         match self.now(Some(agent.id())).await {
             Ok(rehearsal) => {
                 rehearsal.replay(agent, texts, turns, until.saturating_duration_since(Instant::now())).await
             }
-            Err(error) => replay::all_failed(turns, &error.to_string()),
+            Err(error) => all_failed(turns, &error.to_string()),
         }
     }
 }
@@ -277,6 +294,16 @@ impl Replay for Rehearsal {
     ) -> Replayed {
         replay::replay(self, agent, texts, turns, Instant::now() + limit).await
     }
+}
+
+/// A rehearsal whose budget was spent before its end: a test that failed may have failed for that reason.
+fn undecided(rehearsed: Rehearsed) -> Rehearsed {
+    let reason = format!("the daily token budget of the agent `{AGENT_ID}` is spent");
+    let test = |test: RehearsedTest| match test.result {
+        TestResult::Failed(_) => RehearsedTest { result: TestResult::NotRun { reason: reason.clone() }, ..test },
+        TestResult::Passed | TestResult::NotRun { .. } => test,
+    };
+    Rehearsed::new(rehearsed.tests.into_iter().map(test).collect(), rehearsed.plan)
 }
 
 /// Sends the messages of a test, up to the first deviation.

@@ -6,7 +6,7 @@ use super::{Engine, EngineError, NewMessage};
 use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use engine::action::stand_in::StandIn;
-use engine::rehearsal::Draft;
+use engine::rehearsal::{Draft, DraftKnowledge};
 use engine::replay::recorded::Replayable;
 use engine::replay::{Followed, RecordedTurn, Replayed, ReplayedTurn, TurnEnd};
 use futures::{FutureExt, StreamExt, stream};
@@ -35,19 +35,13 @@ pub(super) async fn replay(
     turns: &[RecordedTurn],
     until: Instant,
 ) -> Replayed {
-    let draft = Draft::Agent(agent.clone(), texts.to_vec());
+    let draft = Draft::Agent(agent.clone(), DraftKnowledge::texts(texts.to_vec()));
     let Some((first, others)) = turns.split_first() else { return Replayed::default() };
     let (first, plan) = one(rehearsal, agent, &draft, None, first, until).await;
     let others: Vec<_> =
         others.iter().map(|turn| one(rehearsal, agent, &draft, plan.as_ref(), turn, until).boxed()).collect();
     let others: Vec<_> = stream::iter(others).buffered(CONCURRENT_TESTS).collect().await;
     Replayed::new(std::iter::once(first).chain(others.into_iter().map(|(turn, _)| turn)).collect())
-}
-
-/// The report of a replay that could not begin.
-pub(super) fn all_failed(turns: &[RecordedTurn], reason: &str) -> Replayed {
-    let failed = |turn: &RecordedTurn| reported(turn, TurnEnd::Failed { reason: reason.to_owned() });
-    Replayed::new(turns.iter().map(failed).collect())
 }
 
 fn reported(turn: &RecordedTurn, end: TurnEnd) -> ReplayedTurn {

@@ -23,10 +23,11 @@ impl Engine {
         }
         let models = Models::from_settings(&self.settings, |name| secrets.api_key(name))?;
         let models = self.models.iter().fold(models, |models, (name, model)| models.with(name, Arc::clone(model)));
+        let models = self.meter.as_ref().map_or_else(|| models.clone(), |meter| meter.limit(&models));
         Ok(self.asked.get_or_init(|| models).clone())
     }
 
-    /// What authoring dialogues need. In a rehearsal they can rehearse nothing.
+    /// The workbench of authoring dialogues. In a rehearsal it cannot rehearse.
     fn workbench(&self) -> Result<Workbench, EngineError> {
         let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
         let bench = Workbench::new(store, &self.settings, self.known(), self.flows.ids(), clock);
@@ -71,6 +72,7 @@ impl Engine {
             sandbox: Arc::clone(&self.sandbox),
             connectors: Arc::clone(&self.connectors),
             workbench: Arc::new(self.workbench()?),
+            rehearses: self.rehearses,
             clock: self.clock.clone(),
         })
     }

@@ -1,7 +1,7 @@
-//! Trials of drafts: conversations and runs in engines in memory, which a person has through the gateway.
+//! Trials of drafts: a person talks with a draft, or runs it, in an engine in memory, through the gateway.
 //!
-//! A conversation lives in the process that began it. It takes one of [`PLACES`]; when all are taken, the one that was idle
-//! the longest makes room. Nothing of it is stored.
+//! A conversation exists only in the process that began it. It takes one of [`PLACES`]. When all places are taken, a
+//! new conversation ends the one that was idle for the longest time. Nothing of a conversation is stored.
 
 use super::rehearsal::{LiveRehearsal, new_run};
 use super::{Engine, EngineError, NewMessage, NewRun};
@@ -44,6 +44,8 @@ const REST: Duration = Duration::from_secs(2);
 
 /// The place of a dialogue's conversation. It is locked while the draft answers.
 type Seat = Arc<AsyncMutex<Option<Talk>>>;
+/// A locked seat.
+type Taken = OwnedMutexGuard<Option<Talk>>;
 
 /// The conversations of one process.
 #[derive(Clone)]
@@ -51,7 +53,7 @@ pub(super) struct TrialRoom(Arc<Room>);
 
 struct Room {
     rehearsal: LiveRehearsal,
-    /// What live trials call.
+    /// The tools that live trials call.
     tools: Tools,
     sandbox: Arc<Sandbox>,
     connectors: Arc<Connectors>,
@@ -62,7 +64,7 @@ struct Room {
 }
 
 impl TrialRoom {
-    /// With the models, functions and connections of an engine.
+    /// Creates a room with the models, functions and connections of an engine.
     pub(super) fn of(engine: &Engine) -> Self {
         Self(Arc::new(Room {
             rehearsal: LiveRehearsal::of(engine),
@@ -76,7 +78,7 @@ impl TrialRoom {
         }))
     }
 
-    /// Ends idle conversations from now on.
+    /// Starts the task that ends idle conversations, unless it runs already.
     fn sweep(&self) {
         if self.0.sweeping.swap(true, Ordering::Relaxed) {
             return;
@@ -92,9 +94,11 @@ impl TrialRoom {
 }
 
 impl Room {
-    fn seat(&self, session_id: &str) -> Seat {
+    /// Takes the seat of a dialogue; `None` while its draft answers. Like everything that looks at seats, it locks them only
+    /// within the lock of all: otherwise a seat that is only being looked at would seem to be taken.
+    fn seat(&self, session_id: &str) -> Option<Taken> {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(seats.entry(session_id.to_owned()).or_default())
+        Arc::clone(seats.entry(session_id.to_owned()).or_default()).try_lock_owned().ok()
     }
 
     /// Ends the conversations that were idle for this long.
@@ -102,12 +106,11 @@ impl Room {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         seats.retain(|_, seat| {
             let Ok(talk) = seat.try_lock() else { return true };
-            // Whoever has the seat in hand is about to lock it.
-            Arc::strong_count(seat) > 1 || talk.as_ref().is_some_and(|talk| talk.used.elapsed() < limit)
+            talk.as_ref().is_some_and(|talk| talk.used.elapsed() < limit)
         });
     }
 
-    /// Takes a place. If there is none, the conversation that was idle the longest ends.
+    /// Takes a place. When all places are taken, ends the conversation that was idle for the longest time.
     fn place(&self) -> Result<OwnedSemaphorePermit, TrialError> {
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
@@ -115,21 +118,17 @@ impl Room {
         let longest = {
             let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
             let idle = seats.values().filter_map(|seat| Arc::clone(seat).try_lock_owned().ok());
-            idle.filter_map(|talk| Some((talk.as_ref()?.used, talk))).min_by_key(|(used, _)| *used)
+            let longest = idle.filter_map(|talk| Some((talk.as_ref()?.used, talk))).min_by_key(|(used, _)| *used);
+            longest.and_then(|(_, mut talk)| talk.take())
         };
-        if let Some((_, mut talk)) = longest {
-            *talk = None;
-        }
+        drop(longest);
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| TrialError::TooMany(PLACES))
     }
 
     /// Starts the engine of a trial.
     async fn start(&self, trial: &Trial, place: OwnedSemaphorePermit) -> Result<Talk, EngineError> {
-        let agent_id = match &trial.draft {
-            Draft::Agent(agent, _) => Some(agent.id()),
-            Draft::Workflow(_) => None,
-        };
-        let rehearsal = self.rehearsal.now(agent_id).await?;
+        let reads = trial.draft.reads_texts_of();
+        let rehearsal = self.rehearsal.now(reads).await?;
         let stand_in = (!trial.live).then(|| Arc::new(StandIn::watched()));
         let engine = match &stand_in {
             Some(stand_in) => rehearsal.start(&trial.draft, None, stand_in, LIMIT).await?,
@@ -145,7 +144,8 @@ impl Room {
             }
         };
         let (session_id, hash) = (format!("test-{}", Uuid::new_v4()), trial.hash.clone());
-        Ok(Talk { engine, stand_in, session_id, hash, used: Instant::now(), _place: place })
+        let reads_texts = reads.is_some();
+        Ok(Talk { engine, stand_in, session_id, hash, reads_texts, used: Instant::now(), _place: place })
     }
 }
 
@@ -153,7 +153,7 @@ impl Room {
 impl Try for TrialRoom {
     async fn begin(&self, trial: Trial) -> Result<BoxStream<'static, Shown>, TrialError> {
         self.sweep();
-        let mut seat = self.0.seat(&trial.session_id).try_lock_owned().map_err(|_| TrialError::Busy)?;
+        let mut seat = self.0.seat(&trial.session_id).ok_or(TrialError::Busy)?;
         let kept = seat.take().filter(|talk| talk.goes_on_with(&trial));
         let begins = kept.is_none();
         let talk = match kept {
@@ -178,6 +178,8 @@ struct Talk {
     stand_in: Option<Arc<StandIn>>,
     session_id: String,
     hash: String,
+    /// Whether the draft answers from stored texts.
+    reads_texts: bool,
     used: Instant,
     _place: OwnedSemaphorePermit,
 }
@@ -187,18 +189,14 @@ impl Talk {
     fn goes_on_with(&self, trial: &Trial) -> bool {
         matches!(trial.draft, Draft::Agent(..))
             && self.hash == trial.hash
+            // What an operator's draft knows, and has said, is not for the author.
+            && self.reads_texts == trial.draft.reads_texts_of().is_some()
             && self.stand_in.is_none() == trial.live
             && self.used.elapsed() < IDLE
     }
 
     /// Shows a trial. A conversation that did not break off waits in its seat for the next message.
-    async fn show(
-        mut self,
-        trial: Trial,
-        begins: bool,
-        mut seat: OwnedMutexGuard<Option<Self>>,
-        sender: mpsc::Sender<Shown>,
-    ) {
+    async fn show(mut self, trial: Trial, begins: bool, mut seat: Taken, sender: mpsc::Sender<Shown>) {
         let mut out = Out { sender, stand_in: self.stand_in.clone(), calls: Vec::new() };
         let workflow_id = match &trial.draft {
             Draft::Agent(agent, _) => agent.id(),
@@ -230,7 +228,7 @@ impl Talk {
             self.used = Instant::now();
             *seat = Some(self);
         }
-        // The next message may come as soon as the client has seen the end.
+        // The next message may arrive as soon as the client has received the last event.
         drop(seat);
         out.send("end", json!(end)).await;
     }
@@ -285,11 +283,11 @@ impl Talk {
     }
 }
 
-/// The events of a trial on their way to its stream.
+/// The events of a trial, to be sent on its stream.
 struct Out {
     sender: mpsc::Sender<Shown>,
     stand_in: Option<Arc<StandIn>>,
-    /// Calls that no event has shown yet.
+    /// Calls that no published event has shown yet.
     calls: Vec<NotMade>,
 }
 
@@ -299,7 +297,7 @@ impl Out {
         let _ = self.sender.send(Shown { event, data }).await;
     }
 
-    /// Shows an event of the engine, with the call that it is about. Returns true for the last one.
+    /// Sends an event of the engine, with the call that it is about. Returns true for the last event.
     async fn forward(&mut self, event: StreamEvent, is_last: impl Fn(&Value) -> bool) -> bool {
         let Ok(mut data) = serde_json::from_slice::<Value>(&event.payload) else { return false };
         self.take_calls();
@@ -321,7 +319,7 @@ impl Out {
         self.calls.extend(self.stand_in.iter().flat_map(|stand_in| stand_in.take_calls()));
     }
 
-    /// Shows the calls that no step of the engine stands for, such as those of nodes.
+    /// Sends the calls for which the engine publishes no step, such as those of nodes.
     async fn show_calls(&mut self) {
         self.take_calls();
         for NotMade { id, answered, would_call } in std::mem::take(&mut self.calls) {
@@ -329,3 +327,6 @@ impl Out {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@
 //! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
-//! - [`authoring`]: beginning authoring dialogues, and their messages.
+//! - [`authoring`]: the commands of authoring dialogues.
 //! - [`enqueue`]: putting a job on its lane, which the others use.
 //!
 //! Reading:

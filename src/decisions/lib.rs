@@ -10,7 +10,7 @@
 //! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
 //!   `hosts` reads the hosts of URLs. [`python`] finds and looks at scripts.
 //! - `path` is the place of a value in a payload.
-//! - [`authoring`] has the stages of a dialogue that makes an agent or a workflow.
+//! - [`authoring`] has the stages of an authoring dialogue.
 
 pub mod answer;
 pub mod authoring;

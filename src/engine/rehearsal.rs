@@ -1,5 +1,6 @@
-//! Tests of a draft, and the comparison of a rehearsed turn or run with what a test expects. The rehearsal itself needs an
-//! engine in memory, so it is the [`Rehearse`] of the layer that can build one. [`trial`] has the tests that a person makes.
+//! Tests of a draft, and the comparison of a rehearsed turn or run with its test. The rehearsal itself needs an engine
+//! in memory. The layer that can build one implements it: [`Rehearse`]. [`trial`] has the trials, in which a person
+//! talks with a draft.
 
 pub mod trial;
 
@@ -30,7 +31,7 @@ pub struct RehearsalTest {
     /// The input of a workflow: a text, or the inputs of a graph by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// What the run of a workflow must end with.
+    /// The expected end of a workflow's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<ExpectedOutput>,
     /// The outputs of skills, tools, flows and nodes, by id; `handoff` is the endpoint of a handoff.
@@ -51,18 +52,18 @@ impl RehearsalTest {
     }
 }
 
-/// One message of a test, and what the turn must do.
+/// One message of a test, and the expectations for its turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TestTurn {
     /// The user's text.
     pub say: String,
-    /// What the turn must do.
+    /// The expectations for the turn.
     #[serde(default)]
     pub expect: ExpectedTurn,
 }
 
-/// What a turn must do. A field that is missing is not checked.
+/// The expectations for a turn. A missing field is not checked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedTurn {
@@ -80,7 +81,7 @@ pub struct ExpectedTurn {
     pub not_contains: Option<Texts>,
 }
 
-/// What a run must end with.
+/// The expectations for the end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedOutput {
@@ -150,13 +151,43 @@ pub fn tests(document: &Value) -> Result<Vec<RehearsalTest>, TestError> {
 /// A document that is not published.
 #[derive(Clone, Debug)]
 pub enum Draft {
-    /// An agent with the texts that it answers from.
-    Agent(AgentRecord, Vec<NamedText>),
+    /// An agent with what it answers from.
+    Agent(AgentRecord, DraftKnowledge),
     /// A workflow.
     Workflow(WorkflowRecord),
 }
 
+/// What the draft of an agent answers from.
+#[derive(Clone, Debug, Default)]
+pub struct DraftKnowledge {
+    /// Texts that come with the draft.
+    pub texts: Vec<NamedText>,
+    /// Also the stored texts of the agent with the draft's id. A draft can have the id of anything, and its answers show what
+    /// it reads: only for somebody who may read these texts.
+    pub stored: bool,
+}
+
+impl DraftKnowledge {
+    /// The stored texts, if `allowed`, and no others.
+    pub const fn stored(allowed: bool) -> Self {
+        Self { texts: Vec::new(), stored: allowed }
+    }
+
+    /// These texts, and no stored ones.
+    pub const fn texts(texts: Vec<NamedText>) -> Self {
+        Self { texts, stored: false }
+    }
+}
+
 impl Draft {
+    /// The agent whose stored texts the draft answers from.
+    pub fn reads_texts_of(&self) -> Option<&str> {
+        match self {
+            Self::Agent(agent, DraftKnowledge { stored: true, .. }) => Some(agent.id()),
+            Self::Agent(..) | Self::Workflow(_) => None,
+        }
+    }
+
     /// Checks that the tests are of the kind that this draft needs.
     pub fn check(&self, tests: &[RehearsalTest]) -> Result<(), TestError> {
         let artifact = match self {
@@ -189,11 +220,11 @@ pub struct Deviation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum TestResult {
-    /// Everything was as expected.
+    /// All expectations were met.
     Passed,
-    /// Something was not.
+    /// An expectation was not met.
     Failed(Deviation),
-    /// The test was not completed, so nothing is known.
+    /// The test was not completed, so its result is unknown.
     NotRun {
         /// Why.
         reason: String,
@@ -221,7 +252,8 @@ pub struct Rehearsed {
     pub not_run: usize,
     /// The tests in the given order.
     pub tests: Vec<RehearsedTest>,
-    /// The plan of the agent that the rehearsal has made. Stored on publishing, it saves the first user a model call.
+    /// The plan of the agent, made by the rehearsal. If it is stored on publishing, the first user needs no model call
+    /// for it.
     #[serde(skip)]
     pub plan: Option<Plan>,
 }
@@ -239,7 +271,7 @@ impl Rehearsed {
         }
     }
 
-    /// True if a test passed, and none failed or is open.
+    /// True if at least one test passed, no test failed, and all were completed.
     pub fn is_ok(&self) -> bool {
         self.passed > 0 && self.passed == self.tests.len()
     }
@@ -248,7 +280,8 @@ impl Rehearsed {
 /// Rehearses drafts. Nothing but models is called.
 #[async_trait]
 pub trait Rehearse: Send + Sync {
-    /// Rehearses the tests of a draft within `limit`. A test that the time does not suffice for is [`TestResult::NotRun`].
+    /// Rehearses the tests of a draft within `limit`. A test that is not completed in this time is
+    /// [`TestResult::NotRun`].
     async fn rehearse(&self, draft: &Draft, tests: &[RehearsalTest], limit: Duration) -> Result<Rehearsed, TestError>;
 }
 
@@ -268,7 +301,7 @@ pub struct TurnSeen {
 }
 
 impl TurnSeen {
-    /// The first deviation of the turn with this number from what is expected.
+    /// Returns the first deviation from the expectations in the turn with this number.
     pub fn deviation(&self, turn: usize, expect: &ExpectedTurn) -> Option<Deviation> {
         let (what, expected, got) = self.first_difference(expect)?;
         let unanswered = self.unanswered.iter().map(ToString::to_string).collect();
@@ -276,7 +309,7 @@ impl TurnSeen {
     }
 
     fn first_difference(&self, expect: &ExpectedTurn) -> Option<(&'static str, Value, Value)> {
-        // A turn that was cancelled is a failure, unless the test is about that.
+        // A cancelled turn is a failure, unless the test expects the cancellation.
         let wanted = expect.status.or_else(|| (self.status == Status::Cancelled).then_some(Status::Ready));
         if let Some(wanted) = wanted.filter(|wanted| *wanted != self.status) {
             let reason = self.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -298,7 +331,7 @@ impl TurnSeen {
     }
 }
 
-/// The first deviation of a run: `output` is its output, or the reason of its failure.
+/// Returns the first deviation of a run: `output` is its output, or the reason of its failure.
 pub fn run_deviation(
     output: Result<&str, String>,
     expect: Option<&ExpectedOutput>,

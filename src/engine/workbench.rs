@@ -1,4 +1,4 @@
-//! What the making of documents needs of a process: the store, the names that documents may use, and rehearsals.
+//! The parts of a process that authoring uses: the store, the names that documents may use, and rehearsals.
 
 use crate::rehearsal::Rehearse;
 use base::clock::Clock;
@@ -9,12 +9,12 @@ use grpc::Author;
 use std::sync::Arc;
 use storage::store::Store;
 
-/// What the making of documents needs of a process. Workers have it in their services, gateways make one.
+/// The parts of a process that authoring uses. A worker has one in its services; a gateway creates its own.
 #[derive(Clone)]
 pub struct Workbench {
     /// Holds agents, workflows, drafts and states.
     pub store: Arc<dyn Store>,
-    /// The names that this process has. Those of running workers are used instead, if any runs.
+    /// The names of this process. They are used only if no worker is running.
     pub known: KnownNames,
     /// The flows that are registered in Rust with this process.
     pub flows: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Workbench {
 }
 
 impl Workbench {
-    /// A workbench without rehearsals. `known` has the names of this process, `flows` its flows in Rust.
+    /// Creates a workbench without rehearsals. `known` has the names of this process, `flows` its flows in Rust.
     pub fn new(
         store: Arc<dyn Store>,
         settings: &Settings,
@@ -50,12 +50,12 @@ impl Workbench {
         Self { store, known, flows, node_types, quotas, rehearsal: None, author: None, clock }
     }
 
-    /// A workbench with the names of the settings and no rehearsals.
+    /// Creates a workbench with the names of the settings and without rehearsals.
     pub fn of_settings(store: Arc<dyn Store>, settings: &Settings, flows: Vec<String>, clock: Clock) -> Self {
         Self::new(store, settings, KnownNames::new(settings, flows.clone()), flows, clock)
     }
 
-    /// Rehearses drafts.
+    /// Adds rehearsals of drafts.
     #[must_use]
     pub fn with_rehearsal(self, rehearsal: Arc<dyn Rehearse>) -> Self {
         Self { rehearsal: Some(rehearsal), ..self }

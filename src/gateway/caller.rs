@@ -88,7 +88,7 @@ impl Caller {
         }
     }
 
-    /// Whose authoring dialogues the caller sees.
+    /// Returns the view of the caller on authoring dialogues: their own ones, or all.
     pub(super) fn author(&self) -> Author {
         match self.role() {
             Role::Author => Author::User(self.name().to_owned()),

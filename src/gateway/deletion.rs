@@ -35,6 +35,7 @@ pub(super) async fn session(
     State(state): State<GatewayState>,
     Params(session_id): Params<String>,
 ) -> Result<Json<DeletedSession>, Reject> {
+    state.replays.forget_session(&session_id);
     Ok(Json(deletion(&state).session(&session_id).await?))
 }
 
@@ -50,6 +51,7 @@ pub(super) async fn user(
     State(state): State<GatewayState>,
     Params(user_id): Params<String>,
 ) -> Result<Json<DeletedUser>, Reject> {
+    state.replays.forget_user(&user_id);
     Ok(Json(deletion(&state).user(&user_id).await?))
 }
 

@@ -98,7 +98,8 @@ pub(super) const NOT_READY: Codes = codes! {
 // Of ids and positions.
 pub(super) const ID: Codes = codes! {
     BAD_REQUEST "invalid_id" "session_id contains '.'; an id has 1 to 128 bytes without whitespace, control \
-        characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
+        characters, `*`, `>`, `/` or `.` (allowed in `job_id`, `message_id`, `turn_id` and \
+        `user_id`), and does not begin with `$`"
         "choose another `session_id`";
 };
 pub(super) const EVENT_ID: Codes = codes! {

@@ -1,4 +1,4 @@
-//! gRPC beside HTTP: the authoring agent, for callers with a token of the same settings.
+//! gRPC, in addition to HTTP: the authoring agent, for callers with a token of the same settings.
 
 use super::caller::Caller;
 use super::roles::AUTHORS;
@@ -19,13 +19,13 @@ use types::access::Role;
 /// Why gRPC cannot be served.
 #[derive(Debug, Error)]
 pub enum GrpcError {
-    /// Everyone could call.
+    /// gRPC would have no tokens on an address that is not loopback, so everyone could call it.
     #[error(
         "gateway.tokens: neither these nor gateway.access are set, so gateway.grpc_listen = {0} would be open to \
          everyone; set tokens, or listen on 127.0.0.1"
     )]
     Open(std::net::SocketAddr),
-    /// The listener has no address.
+    /// The listener has no local address.
     #[error("the listener of gateway.grpc_listen failed")]
     Listener(#[source] std::io::Error),
     /// A file of the certificate cannot be read.
@@ -43,7 +43,7 @@ pub enum GrpcError {
     Serve(#[from] ServeError),
 }
 
-/// A gRPC server that does not serve yet.
+/// A gRPC server before it starts to serve.
 pub struct GrpcServer {
     listener: TcpListener,
     state: GatewayState,
@@ -63,7 +63,7 @@ impl GrpcServer {
         Ok(Self { listener, state, server })
     }
 
-    /// Serves until `stop`. Then health reports `NOT_SERVING`, and open streams get a few seconds.
+    /// Serves until `stop`. After it, health reports `NOT_SERVING`, and open streams have 5 s to end.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), GrpcError> {
         let intake = Intake::new(self.listener, self.state.limits, stop.clone());
         let connections = stream::unfold(intake, async |mut intake| {
@@ -102,7 +102,7 @@ impl Admission for Gate {
     }
 }
 
-/// Fails unless the caller has a role that makes workflows and agents, for all sessions.
+/// Fails unless the role of the caller may author for all sessions.
 fn may_author(caller: &Caller) -> Result<(), Reject> {
     if !AUTHORS.contains(&caller.role()) {
         return Err(caller.lacks(AUTHORS));

@@ -126,7 +126,7 @@ pub struct GatewayState {
     connectors: Arc<Connectors>,
     limits: Limits,
     streams: StreamSlots,
-    /// Tries the drafts of dialogues; `None` if this process can build no engine.
+    /// Trials of drafts; `None` if this process cannot build an engine.
     trials: Option<Arc<dyn Try>>,
     /// Replays recorded turns against drafts.
     replayer: Option<Arc<dyn Replay>>,
@@ -202,12 +202,12 @@ impl GatewayState {
         Self { connectors, ..self }
     }
 
-    /// Tries the drafts of dialogues in this process.
+    /// Adds the trials of drafts in this process.
     pub fn with_trials(self, trials: Arc<dyn Try>) -> Self {
         Self { trials: Some(trials), ..self }
     }
 
-    /// Replays recorded turns against drafts in this process.
+    /// Adds the replays of recorded turns in this process.
     pub fn with_replays(self, replayer: Arc<dyn Replay>) -> Self {
         Self { replayer: Some(replayer), ..self }
     }
@@ -224,7 +224,7 @@ impl GatewayState {
         Self { internals: true, tokens, ..self }
     }
 
-    /// What the making of documents needs. A gateway does not rehearse.
+    /// Returns the parts of this process that authoring uses. A gateway does not rehearse.
     fn workbench(&self) -> Workbench {
         let (settings, known) = (&self.settings, KnownNames::clone(&self.known));
         Workbench::new(Arc::clone(&self.store), settings, known, self.flows.ids(), Clock::system())

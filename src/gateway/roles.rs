@@ -11,7 +11,7 @@ pub(super) const FRONT_ENDS_AND_READERS: &[Role] =
 pub(super) const FRONT_ENDS: &[Role] = &[Role::Channel, Role::Admin];
 /// Those who check their drafts.
 pub(super) const AUTHORS_AND_READERS: &[Role] = &[Role::Author, Role::Viewer, Role::Agent, Role::Operator, Role::Admin];
-/// Those who make workflows and agents in dialogues.
+/// The roles that may make workflows and agents in dialogues.
 pub(super) const AUTHORS: &[Role] = &[Role::Author, Role::Operator, Role::Admin];
 /// Those who talk to users.
 pub(super) const AGENTS: &[Role] = &[Role::Agent, Role::Operator, Role::Admin];

@@ -111,7 +111,7 @@ pub(super) const POST_RUN: Operation = Operation::post(
     "run_workflow",
 )
 .roles(AUTHORS)
-.summary("Starts a run and follows it until it ends. Authors run what they have published.")
+.summary("Starts a run and follows it until it ends. Authors can run only workflows that they have published.")
 .details(
     "`event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end \
      the run.",
@@ -185,7 +185,7 @@ fn is_of_another_site(headers: &HeaderMap) -> bool {
 pub(super) const POST_START: Operation =
     Operation::post("/api/v1/workflows/{workflow_id}/runs", "workflows", "start_run")
         .roles(AUTHORS)
-        .summary("Starts a run without following it. Authors run what they have published.")
+        .summary("Starts a run without following it. Authors can run only workflows that they have published.")
         .body::<RunRequest>()
         .accepted::<StartedRun>("The queue has stored the run");
 pub(super) async fn post_start(
@@ -223,7 +223,7 @@ pub(super) async fn follow(
 }
 
 impl RunRequest {
-    /// The request of this caller. The runs of an author are the author's own, in no session.
+    /// Returns the request of this caller. The runs of an author belong to the author, and have no session.
     async fn by(mut self, state: &GatewayState, caller: &Caller, workflow_id: &str) -> Result<Self, Reject> {
         may_run(state, caller, workflow_id).await?;
         if let Author::User(name) = caller.author() {

@@ -73,7 +73,7 @@ async fn serve_routes(listener: TcpListener, router: Router, limits: Limits, sto
     closing.cancel();
 }
 
-/// The places of an open connection. Dropping them frees them.
+/// The permits of an open connection. Dropping them frees its slot.
 pub(super) type Slots = (OwnedSemaphorePermit, AddressSlot);
 
 /// A listener that accepts connections within the limits.
@@ -92,8 +92,8 @@ impl Intake {
         Self { listener, slots, addresses: Addresses::default(), limits, stop, warned: None }
     }
 
-    /// The next connection, as soon as a slot is free; `None` after `stop`. More connections wait in the kernel's listen
-    /// queue.
+    /// Returns the next connection, as soon as a slot is free; `None` after `stop`. Further connections wait in the
+    /// kernel's listen queue.
     pub(super) async fn next(&mut self) -> Option<(TcpStream, IpAddr, Slots)> {
         let stop = self.stop.clone();
         loop {

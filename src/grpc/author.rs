@@ -38,7 +38,7 @@ pub struct AuthorRequest {
 pub struct AuthorResponse {
     /// The event.
     pub body: Body,
-    /// Its place in the turn, from 0. Over gRPC only a piece of a text keeps it.
+    /// The number in the turn, from 0. Over gRPC only a piece of a text has it.
     pub seq: u64,
     /// The conversation after this response; `None` if it has not changed.
     pub updated_state: Option<AgentState>,
@@ -88,7 +88,7 @@ impl AuthorError {
         }
     }
 
-    /// The code of the error event that a turn ends with after this error.
+    /// Returns the code of the error event with which a turn ends after this error.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Remote { .. } | Self::Broken { .. } => ErrorCode::AgentUnavailable,

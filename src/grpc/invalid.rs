@@ -3,7 +3,7 @@
 use thiserror::Error;
 use types::authoring::ConfigError;
 
-/// A value that a message must not have.
+/// A value that is not allowed in a message.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Invalid {
     /// A field has a value that is not allowed.

@@ -8,9 +8,9 @@ use thiserror::Error;
 pub const MAX_BYTES: usize = 128;
 
 /// Why a text is not a legal identifier.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`"
+    "{field} {problem}; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id`, `message_id`, `turn_id` and `user_id`), and does not begin with `$`"
 )]
 pub struct IdError {
     /// The field that has the identifier, such as `session_id`.
@@ -51,7 +51,7 @@ pub fn is_legal_job(id: &str) -> bool {
 /// True for the ids of messages and users: platforms use dots in them (`1699999999.000100`, `li@example.com`), and they
 /// are not tokens of a subject.
 fn takes_dots(field: &str) -> bool {
-    matches!(field, "job_id" | "turn_id" | "user_id")
+    matches!(field, "job_id" | "message_id" | "turn_id" | "user_id")
 }
 
 /// The id of a turn whose job repeats the `id` of an earlier job that the session no longer remembers: `id` followed by
@@ -82,7 +82,7 @@ fn is_illegal(c: char) -> bool {
 )]
 pub enum Id {}
 
-/// An identifier that may contain dots, in schemas: `job_id`, `turn_id`, `user_id`.
+/// An identifier that may contain dots, in schemas: `job_id`, `message_id`, `turn_id`, `user_id`.
 #[derive(JsonSchema)]
 #[schemars(
     with = "String",
@@ -105,7 +105,7 @@ mod tests {
             assert!(check("id", bad).is_err(), "{bad:?}");
         }
         assert!(check("session_id", "a.b").unwrap_err().to_string().starts_with("session_id contains '.'"));
-        for field in ["job_id", "turn_id", "user_id"] {
+        for field in ["job_id", "message_id", "turn_id", "user_id"] {
             for good in ["1699999999.000100", "wamid.HBgN=", "a.b@mail.example.com", "a:b=c", "..a"] {
                 assert_eq!(check(field, good), Ok(()), "{field}");
             }

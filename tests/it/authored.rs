@@ -18,6 +18,7 @@ use types::authoring::{Artifact, ConversationConfig, Origin, StoredState, Workfl
 
 on_both_backends!(
     a_workflow_becomes_a_draft_that_is_checked_and_published,
+    what_was_published_without_the_state_s_knowledge_is_the_dialogue_s_own,
     an_edit_replaces_only_the_version_that_it_began_with,
     an_answer_that_is_no_document_is_refused_with_every_reason,
     a_document_that_cannot_work_is_kept_and_its_errors_are_named,
@@ -25,7 +26,7 @@ on_both_backends!(
     the_catalogue_has_what_is_installed_and_the_nearest_of_too_much,
 );
 
-/// The rehearsal has a test of its own; here tests pass whose names do not say otherwise.
+/// The rehearsal of this file has its own rules: a test passes unless its name asks for another result.
 struct ByName;
 
 #[async_trait]
@@ -54,7 +55,7 @@ fn dialogue(origin: Origin, source: &str, artifact: Artifact) -> StoredState {
         .configured(ConversationConfig::default(), Some(artifact))
 }
 
-/// A graph of an id of its own, which the engine ignores.
+/// A graph with an id of its own, which the engine ignores.
 fn graph(output: &str) -> Value {
     json!({
         "id": "chosen_by_the_model", "name": "x", "description": "x",
@@ -71,7 +72,7 @@ fn answer(workflow: Value, tests: Value) -> Generation {
     Generation { workflow: Some(workflow), tests: serde_json::from_value(tests).unwrap(), ..Generation::default() }
 }
 
-/// Keeps a draft, and checks it.
+/// Stores a draft, and checks it.
 async fn drafted(bench: &Workbench, stored: &mut StoredState, answer: &Generation) -> decisions::authoring::Checked {
     let draft = artifact::keep(bench.store.as_ref(), stored, answer).await.unwrap();
     stored.draft = Some(types::authoring::Draft {
@@ -119,16 +120,33 @@ async fn a_workflow_becomes_a_draft_that_is_checked_and_published(backend: Backe
     assert_eq!(refused.code(), "stale_hash");
     // Another dialogue wants the same id.
     let mut other = dialogue(Origin::Create, "", Artifact::Workflow);
-    other.config.preferences = [("target_id".to_owned(), id.clone())].into();
+    (other.id, other.config.preferences) = ("9a1c".into(), [("target_id".to_owned(), id.clone())].into());
     drafted(&bench, &mut other, &answer(graph("other"), json!([]))).await;
     assert_eq!(publish(&bench, &mut other, true).await.unwrap_err().code(), "id_taken");
-    // Also if its document is the same: the dialogue would own what another user has published.
+    // Also if its document is the same: otherwise the dialogue would own an artefact that another user has published.
     let mut bob = dialogue(Origin::Create, "", Artifact::Workflow);
     (bob.state.user_id, bob.config.preferences) = ("bob".into(), [("target_id".to_owned(), id.clone())].into());
+    bob.id = "77d0".into();
     drafted(&bench, &mut bob, &answer(graph("好"), json!([]))).await;
     let order = Order { hash: &draft.hash, by: "bob", owner: Some("bob"), force: true };
     assert_eq!(bob.draft.as_ref().unwrap().hash, draft.hash);
     assert_eq!(publication::publish(&bench, &bob, order).await.unwrap().unwrap_err().code(), "id_taken");
+}
+
+async fn what_was_published_without_the_state_s_knowledge_is_the_dialogue_s_own(backend: Backend) {
+    let (_engine, bench) = bench(backend).await;
+    for target_id in ["", "wanted"] {
+        let mut stored = dialogue(Origin::Create, "", Artifact::Workflow);
+        stored.config.preferences = [("target_id".to_owned(), target_id.to_owned())].into();
+        drafted(&bench, &mut stored, &answer(graph("first"), json!([]))).await;
+        let mut behind = stored.clone();
+        assert!(publish(&bench, &mut stored, false).await.unwrap().changed);
+        // A turn was going on meanwhile, and writes another draft.
+        drafted(&bench, &mut behind, &answer(graph("second"), json!([]))).await;
+        assert!(publish(&bench, &mut behind, false).await.unwrap().changed, "{target_id}");
+        // It begins with what is in use, so nobody else's change is lost.
+        assert_eq!(behind.draft.unwrap().base_hash, stored.draft.map(|draft| draft.hash), "{target_id}");
+    }
 }
 
 async fn an_edit_replaces_only_the_version_that_it_began_with(backend: Backend) {
@@ -151,7 +169,7 @@ async fn an_edit_replaces_only_the_version_that_it_began_with(backend: Backend) 
     // The next draft begins with their version.
     drafted(&bench, &mut stored, &answer(graph("both"), json!([]))).await;
     assert!(publish(&bench, &mut stored, false).await.unwrap().changed);
-    // A second round in the same dialogue begins with what it has published.
+    // A second round in the same dialogue begins with the document that it has published.
     drafted(&bench, &mut stored, &answer(graph("more"), json!([]))).await;
     assert_eq!(stored.draft.as_ref().unwrap().base_hash, stored.published.as_ref().map(|one| one.hash.clone()));
     assert!(publish(&bench, &mut stored, false).await.unwrap().changed);

@@ -9,6 +9,11 @@ use types::authoring::{AlternativeOption, Body, ClarificationQuestion, Event, Me
 const DIM: &str = "\u{1b}[2m";
 const RESET: &str = "\u{1b}[0m";
 
+/// The first words for the user: a greeting, or the last message of the dialogue that goes on.
+pub fn opening(text: &str) -> String {
+    format!("{}\n", printable(text))
+}
+
 /// The state of the display.
 #[derive(Debug, Default)]
 pub struct AuthorDisplay {
@@ -64,7 +69,7 @@ impl AuthorDisplay {
                 text.push_str(&piece);
                 piece
             }
-            // A text that begins anew replaces the one before.
+            // A new text replaces the previous one.
             other => {
                 let end = if other.is_some() { "\n" } else { "" };
                 *other = Some((stream.to_owned(), piece.clone()));
@@ -76,7 +81,7 @@ impl AuthorDisplay {
     fn whole(&mut self, content: &MessageContent) -> String {
         let text = printable(&content.text);
         let mut out = match self.open.take() {
-            // The rest of what is on the screen.
+            // The part of the text that is not on the screen yet.
             Some((_, shown)) if text.starts_with(&shown) => format!("{}\n", &text[shown.len()..]),
             Some(_) => format!("\n{text}\n"),
             None => format!("{text}\n"),
@@ -211,6 +216,11 @@ mod tests {
             "trade_offs": ["slower"], "complexity": "simple"}]}}));
         let shown = AuthorDisplay::default().event(&offered);
         assert_eq!(shown, "Choose:\n  1. Mail [simple]\n     Send a mail\n     - slower\n");
+    }
+
+    #[test]
+    fn a_stored_text_does_not_control_the_terminal() {
+        assert_eq!(opening("几点？\n\u{1b}[2J"), "几点？\n[2J\n");
     }
 
     #[test]

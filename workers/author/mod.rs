@@ -32,17 +32,17 @@ Examples:
   turnwheel author                                       say what you want; answer the questions
   turnwheel author 每天早上把新邮件总结成三点               begin with a first message
   turnwheel author --agent --id opening_hours            make an agent of this id
-  turnwheel author --edit opening_hours                  change what exists; --copy makes another
-  turnwheel author --session 1f0c…                       go on with a dialogue
+  turnwheel author --edit opening_hours                  change an existing one; --copy makes another
+  turnwheel author --session 1f0c…                       continue a dialogue
   printf 'summarise a text\\nyes\\n' | turnwheel author     one message per line
 In the dialogue: /status, /draft, /diff, /test TEXT, /publish, /help, /quit
 
-Without a model, the offline rules author simple things from your own words, and say so.";
+Without a model, offline rules write simple documents from your own words. They mark each of their texts.";
 
-const HELP: &str = "/status shows where the dialogue stands, /draft the document, /diff its changes; /test TEXT tries it without \
+const HELP: &str = "/status shows the stage of the dialogue, /draft the document, /diff its changes; /test TEXT tries it without \
     calling anything (or /test {\"text\": …, \"answers\": {…}}), /publish puts it into use, /quit leaves; anything else is a message";
 
-/// How often a turn whose stream broke off is asked for again.
+/// How often the stream of a turn is opened again after it broke off.
 const MAX_RETRIES: u32 = 30;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -61,10 +61,10 @@ pub struct Author {
     /// Make another workflow or agent like this one
     #[arg(long, value_name = "ID", value_parser = crate::id, conflicts_with = "session")]
     copy: Option<String>,
-    /// Id of what is made [default: a random one]
+    /// Id of the new workflow or agent [default: a random one]
     #[arg(long, value_name = "ID", value_parser = crate::id, conflicts_with_all = ["edit", "session"])]
     id: Option<String>,
-    /// Go on with this dialogue
+    /// Continue this dialogue
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
     /// Language of the engine's own texts, `zh` or `en` [default: that of the first message, else zh]
@@ -90,14 +90,14 @@ impl Author {
             write(&dialogue.display.note(HELP));
         }
         if first.is_empty() {
-            write(&format!("{greeting}\n"));
+            write(&display::opening(&greeting));
         } else {
             dialogue.say(&first).await?;
         }
         dialogue.lines(asks).await
     }
 
-    /// Begins a dialogue, or goes on with one. Returns its session and the first words for the user.
+    /// Begins a dialogue, or continues one. Returns its session and the first message for the user.
     async fn begin(&self, client: &GatewayClient, first: &str) -> anyhow::Result<(String, String)> {
         if let Some(session_id) = &self.session {
             let history = client.dialogue_history(session_id).await?;
@@ -132,7 +132,7 @@ impl Author {
 
 fn write(text: &str) {
     let mut out = std::io::stdout();
-    // Closed output is no error: its reader has left.
+    // A closed output is not an error: its reader has ended.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -154,7 +154,7 @@ impl AuthorSession {
                 "/quit" | "/exit" => return Ok(()),
                 "/help" | "/?" => write(&self.display.note(HELP)),
                 text => match self.obey(text).await {
-                    // At a terminal the dialogue goes on: the next message may succeed.
+                    // At a terminal the dialogue continues, because the next message may succeed.
                     Err(error) if asks => {
                         failure::lines(&error).iter().for_each(|line| write(&self.display.note(line)));
                     }
@@ -199,7 +199,7 @@ impl AuthorSession {
         let mut events = self.client.test_draft(&self.session_id, &request).await?;
         while let Some(event) = events.next().await {
             let (name, data) = event.map_err(|problem| {
-                Failure::new(format!("the connection is lost: {problem}"), "the test begins anew with the next /test")
+                Failure::new(format!("the connection is lost: {problem}"), "the next /test starts a new test")
             })?;
             for line in trial::lines(&name, &data) {
                 match line {
@@ -226,7 +226,7 @@ impl AuthorSession {
         Ok(())
     }
 
-    /// Sends a message, and shows its turn to the end. A stream that breaks off is opened again.
+    /// Sends a message, and shows its turn until it ends. A stream that breaks off is opened again.
     async fn say(&mut self, text: &str) -> anyhow::Result<()> {
         let message = ChatMessage {
             session_id: self.session_id.clone(),
@@ -245,7 +245,7 @@ impl AuthorSession {
             };
             tries += 1;
             if tries > MAX_RETRIES {
-                let hint = format!("the turn goes on; turnwheel author --session {} shows it later", self.session_id);
+                let hint = format!("the turn continues; turnwheel author --session {} shows it later", self.session_id);
                 return Err(Failure::new(format!("the connection is lost: {problem}"), hint).into());
             }
             write(&self.display.note(&format!("connection lost ({problem}); reconnecting …")));

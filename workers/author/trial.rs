@@ -1,5 +1,5 @@
-//! The display of a test of a draft: its replies, what would have been called, and its end. Pure: takes events, returns the
-//! lines to write.
+//! The display of a trial: its replies, the calls that would have been made, and its end. Pure: takes events, returns
+//! the lines to write.
 
 use crate::table::{one_line, printable};
 use engine::action::would_call::WouldCall;

@@ -52,7 +52,7 @@ impl GatewayClient {
         self.call(self.api(Method::GET, &["workflow", session_id, "draft"])).await
     }
 
-    /// Compares the last draft with what it was made from.
+    /// Compares the last draft with the document from which it was made.
     pub async fn draft_difference(&self, session_id: &str) -> anyhow::Result<Difference> {
         self.call(self.api(Method::GET, &["workflow", session_id, "diff"])).await
     }
@@ -75,7 +75,7 @@ impl GatewayClient {
         Ok(events.boxed())
     }
 
-    /// Sends a message, and follows its turn. The same message again is the same turn.
+    /// Sends a message, and follows its turn. A repeat of the message belongs to the same turn.
     pub async fn say(&self, message: &ChatMessage) -> anyhow::Result<TurnEvents> {
         let request = self.api(Method::POST, &["chat", "stream"]).json(message);
         let response = self.accepted(request.send().await).await?;

@@ -1,7 +1,10 @@
 use super::*;
 use crate::testing::{Script, act, say};
+use engine::model::{ModelError, ModelReply, ModelRequest};
+use engine::rehearsal::DraftKnowledge;
 use serde_json::json;
 use std::net::TcpListener;
+use types::step::TokenUsage;
 use types::timestamp::Timestamp;
 
 /// A socket that no rehearsal may connect to.
@@ -39,7 +42,7 @@ fn agent(outside: &Outside) -> Draft {
         "tools": [{"id": "eta", "http": {"method": "POST", "url": outside.url()}}, {"id": "now", "builtin": "now"}],
         "timers": [{"name": "later", "delay": "1s", "message": "还在吗？"}],
     });
-    Draft::Agent(AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap(), Vec::new())
+    Draft::Agent(AgentRecord::from_document(document, Timestamp::from_millis(0)).unwrap(), DraftKnowledge::default())
 }
 
 async fn results(draft: &Draft, model: Option<&Script>, document: Value) -> Rehearsed {
@@ -119,4 +122,43 @@ async fn tests_of_the_other_kind_are_refused() {
     let tests = engine::rehearsal::tests(&json!([{"name": "x", "input": "a"}])).unwrap();
     let refused = rehearsal(None).rehearse(&draft, &tests, Duration::from_secs(9)).await.unwrap_err();
     assert!(refused.to_string().contains("`x` has no `turns`"), "{refused}");
+}
+
+/// A model whose every answer costs 110 tokens.
+struct Costly(Script);
+
+#[async_trait]
+impl Model for Costly {
+    async fn complete(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        let reply = self.0.complete(request).await?;
+        Ok(ModelReply { tokens: TokenUsage { prompt: 100, completion: 10 }, ..reply })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_draft_asks_of_models_counts_in_the_day_of_the_authoring_agent_and_ends_with_it() {
+    let costly = Costly(Script::by(|_| say("好")));
+    let engine = Engine::in_memory().model("default", costly).open().await.unwrap();
+    let authoring = json!({"id": "authoring", "system_prompt": "…", "budget": {"day": 400}});
+    let at = Timestamp::from_millis(0);
+    engine.apply(AgentRecord::from_document(authoring, at).unwrap()).await.unwrap();
+    let used = async || {
+        let day = engine.clock.now().day();
+        engine.store().tokens_of_day(&day, vec![AGENT_ID.into()]).await.unwrap().get(AGENT_ID).copied().unwrap_or(0)
+    };
+    let draft = json!({"id": "shop", "sop": "查询订单"});
+    let draft = Draft::Agent(AgentRecord::from_document(draft, at).unwrap(), DraftKnowledge::default());
+    let turn = json!({"say": "hi", "expect": {"status": "ready"}});
+    let tests = engine::rehearsal::tests(&json!([{"name": "t", "turns": [turn.clone(), turn]}])).unwrap();
+    let rehearsal = LiveRehearsal::of(&engine);
+    let rehearse = async || rehearsal.rehearse(&draft, &tests, Duration::from_secs(60)).await.unwrap();
+    let report = rehearse().await;
+    assert_eq!((report.passed, used().await), (1, 220), "{report:?}");
+    let report = rehearse().await;
+    assert_eq!((report.passed, used().await), (1, 440), "{report:?}");
+    let report = rehearse().await;
+    let TestResult::NotRun { reason } = &report.tests[0].result else { panic!("{report:?}") };
+    assert!(reason.contains("token budget"), "{reason}");
+    assert_eq!(used().await, 440, "no model was asked");
+    engine.abandon();
 }

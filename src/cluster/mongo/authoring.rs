@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use storage::store::authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
 use storage::store::{Result, StoreError, lane};
-use types::authoring::{Loaded, Stage, StoredState};
+use types::authoring::{Artifact, Loaded, Stage, StoredState};
 use types::timestamp::Timestamp;
 
 /// The collection of the states.
 pub const STATES: &str = "workflow_agent_states";
-/// How often a transaction is tried again that a concurrent write has interrupted.
+/// How often a transaction is retried after a conflict with a concurrent write.
 const MAX_TRIES: usize = 20;
 /// MongoDB's code for a command that the user may not run.
 const UNAUTHORIZED: i32 = 13;
@@ -45,7 +45,7 @@ pub(super) fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     ]
 }
 
-/// What the database refuses in `workflow_agent_states`.
+/// The validator of `workflow_agent_states`: the database refuses other documents.
 pub fn validator() -> Document {
     let stages: Vec<&str> = Stage::ALL.iter().map(|stage| stage.as_str()).collect();
     let entry = doc! {
@@ -77,8 +77,8 @@ pub fn validator() -> Document {
     }}
 }
 
-/// Creates the collection with its validator, or sets the validator of an existing one. Without the right to do so the
-/// database checks nothing, which `doctor` reports.
+/// Creates the collection with its validator, or sets the validator of an existing one. A user without this right gets
+/// no validator: the database then checks nothing, and `doctor` reports it.
 pub(super) async fn ensure_validator(database: &Database) -> Result<()> {
     let run = async |name: &str| {
         let command =
@@ -166,15 +166,16 @@ impl Writes<'_> {
             Some(epoch) => held.extend(doc! {"epoch": int(epoch), "lease": {"$exists": true}}),
             None => held.extend(doc! {"turn": {"$exists": false}, "lease": {"$exists": false}}),
         }
-        // The version is written, too, so that every save changes the session: a worker that takes the lane meanwhile
-        // then conflicts with this transaction, in place of reading the state before it.
+        // The version is written, too, so that every save changes the session. A worker that takes the lane
+        // concurrently then conflicts with this transaction, instead of reading the state before it.
         let update = doc! {"$set": {"agent_stage": next.state.stage.as_str(), "agent_version": int(next.version)}};
         let touched = sessions.update_one(held, update).session(&mut *transaction).await?;
         if touched.matched_count == 0 {
             return Ok(Saved::Fenced);
         }
         if save.state.version == 0 {
-            // No state, or one whose version is damaged. Beside a good one the unique index refuses the new one.
+            // Replaces a state with a damaged version, or inserts one. If a readable state exists, the unique index
+            // refuses the new one.
             let damaged = doc! {"session_id": session_id, "version": {"$not": {"$gte": 1}}};
             states.replace_one(damaged, state).upsert(true).session(transaction).await?;
             return Ok(Saved::Saved(next.version));
@@ -197,7 +198,7 @@ impl Db {
         let next = StoredState { version: save.state.version + 1, ..save.state.clone() };
         let writes = Writes::Save { save, next: &next, state: state_document(&next)? };
         let saved = self.in_time(self.in_transaction(&writes)).await?;
-        // A save whose acknowledgement was lost has raised the version itself.
+        // This save may have raised the version itself, and its acknowledgement was lost.
         if saved == Saved::Conflict && self.is_saved(&next).await? {
             return Ok(Saved::Saved(next.version));
         }
@@ -211,8 +212,8 @@ impl Db {
         Ok(found.is_some_and(|found| found.is_same_save(next)))
     }
 
-    /// Runs the writes in a transaction, again when a concurrent write has interrupted it. A result that is no
-    /// [`Saved::Saved`] changes nothing. A duplicate id or session is a conflict.
+    /// Runs the writes in a transaction, and retries it after a conflict with a concurrent write. Only [`Saved::Saved`]
+    /// changes anything. A duplicate id or session is a conflict.
     async fn in_transaction(&self, writes: &Writes<'_>) -> mongodb::error::Result<Saved> {
         let mut transaction = self.client.start_session().await?;
         let mut tries = 0;
@@ -222,7 +223,7 @@ impl Db {
             let result = match writes.run(&self.database, &mut transaction).await {
                 Ok(saved @ Saved::Saved(_)) => commit(&mut transaction).await.map(|()| saved),
                 other => {
-                    // An abort that fails leaves a transaction that the server ends by itself.
+                    // If the abort fails, the server ends the transaction after its own timeout.
                     let _ = transaction.abort_transaction().await;
                     other
                 }
@@ -235,19 +236,33 @@ impl Db {
         }
     }
 
-    /// Removes a deleted workflow or agent from the states and sessions that name it.
-    pub(super) async fn forget_artefact(&self, id: &str) -> Result<()> {
+    /// Removes a workflow or agent that is deleted from the states and sessions that name it. Can be repeated.
+    pub(super) async fn forget_artefact(&self, kind: Artifact, id: &str) -> Result<()> {
         let states = self.database.collection::<Document>(STATES);
-        let update = doc! {"$set": {"workflow_id": null, "draft": null, "published": null}, "$inc": {"version": 1}};
-        self.in_time(states.update_many(doc! {"workflow_id": id}, update)).await?;
-        // Sessions have the index, so they tell which states began with it.
+        let kind = match kind {
+            Artifact::Agent => doc! {"$eq": "agent"},
+            // A state without the field is that of a workflow.
+            Artifact::Workflow => doc! {"$ne": "agent"},
+        };
+        let update =
+            vec![doc! {"$set": {"workflow_id": null, "draft": null, "published": null, "version": next_version()}}];
+        self.in_time(states.update_many(doc! {"workflow_id": id, "artifact": &kind}, update)).await?;
+        // Only sessions have the index on the source, so they give the ids of the states.
         let sessions = self.database.collection::<Document>("sessions");
-        let named = doc! {"kind": "authoring", "source_workflow_id": id};
-        let ids = self.in_time(sessions.distinct("_id", named.clone())).await?;
-        let update = doc! {"$set": {"workflow_context.source_workflow_id": ""}, "$inc": {"version": 1}};
-        self.in_time(states.update_many(doc! {"session_id": {"$in": ids}}, update)).await?;
-        self.in_time(sessions.update_many(named, doc! {"$set": {"source_workflow_id": null}})).await.map(|_| ())
+        let ids = self.in_time(sessions.distinct("_id", doc! {"kind": "authoring", "source_workflow_id": id})).await?;
+        let named = doc! {"session_id": {"$in": ids}, "artifact": kind};
+        let ids = self.in_time(states.distinct("session_id", named.clone())).await?;
+        let update = vec![doc! {"$set": {"workflow_context.source_workflow_id": "", "version": next_version()}}];
+        self.in_time(states.update_many(named, update)).await?;
+        let update = doc! {"$set": {"source_workflow_id": null}};
+        self.in_time(sessions.update_many(doc! {"_id": {"$in": ids}}, update)).await.map(|_| ())
     }
+}
+
+/// The next version of a state, as an expression. A damaged one begins again, as it does for who reads it.
+fn next_version() -> Document {
+    let known = doc! {"$cond": [{"$isNumber": "$version"}, "$version", 0]};
+    doc! {"$max": [1_i64, {"$convert": {"input": {"$add": [known, 1]}, "to": "long", "onError": 1_i64}}]}
 }
 
 async fn commit(transaction: &mut ClientSession) -> mongodb::error::Result<()> {

@@ -7,9 +7,10 @@ use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 use std::collections::{BTreeMap, HashMap};
-use storage::store::Result;
 use storage::store::records::{Commit, Committed, DAYS_KEPT};
+use storage::store::{Result, StoreError};
 use tracing::warn;
+use types::turn::DayUse;
 
 /// The collection of the counters.
 pub(super) const DAYS: &str = "agent_days";
@@ -29,8 +30,19 @@ impl Db {
             let sum = sums.entry((&used.agent_id, &used.day)).or_default();
             *sum = sum.saturating_add(used.tokens);
         }
+        if let Err(problem) = self.add_sums(&sums).await {
+            warn!("the daily token counters of agents are too low, adding to them failed: {problem}");
+        }
+    }
+
+    /// Adds tokens that belong to no turn.
+    pub(super) async fn use_tokens(&self, used: &DayUse) -> Result<()> {
+        self.add_sums(&BTreeMap::from([((used.agent_id.as_str(), used.day.as_str()), used.tokens)])).await
+    }
+
+    async fn add_sums(&self, sums: &BTreeMap<(&str, &str), u64>) -> Result<()> {
         if sums.is_empty() {
-            return;
+            return Ok(());
         }
         let expires_at = bson::DateTime::from_millis(self.clock.latest().plus(DAYS_KEPT).as_millis());
         let statements: Vec<RawDocumentBuf> = sums
@@ -41,12 +53,10 @@ impl Db {
                 rawdoc! {"q": {"_id": key(agent_id, day)}, "u": update, "upsert": true}
             })
             .collect();
-        let problem = match self.bulk_before(Bulk::Update(DAYS), &statements).await {
-            Ok((failures, _)) => failures.into_values().next().map(|failure| failure.problem),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(problem) = problem {
-            warn!("the daily token counters of agents are too low, adding to them failed: {problem}");
+        let (failures, _) = self.bulk_before(Bulk::Update(DAYS), &statements).await?;
+        match failures.into_values().next() {
+            Some(failure) => Err(StoreError::refused(failure.problem)),
+            None => Ok(()),
         }
     }
 

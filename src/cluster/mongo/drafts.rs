@@ -17,7 +17,7 @@ use types::authoring::Artifact;
 
 /// The field of a version that has the sessions of a draft.
 pub(super) const DRAFT_OF: &str = "draft_of";
-/// How often a write is tried again that a concurrent one has overtaken.
+/// How often a write is retried after a concurrent write.
 const MAX_TRIES: usize = 20;
 
 const AGENTS: &str = <AgentRecord as Versioned>::VERSIONS;
@@ -129,7 +129,7 @@ impl Db {
                 return Ok(());
             }
         }
-        Err(StoreError::unavailable(format!("other writers of version {id} were always faster")))
+        Err(StoreError::unavailable(format!("version {id}: every attempt conflicted with another write")))
     }
 
     async fn drop_drafts(&self, collection: &str, session_id: &str) -> Result<u64> {
@@ -161,7 +161,7 @@ impl<T: Versioned> VersionedCollection<T> {
         for _ in 0..MAX_TRIES {
             let current = self.db.in_time(raw.find_one(doc! {"_id": record.id()})).await?;
             let known = current.as_ref().map(|current| current.get_str("hash").unwrap_or_default().to_owned());
-            // It is not for an older version of the program to replace what a newer one wrote.
+            // An older version of the program must not replace a definition that a newer one wrote.
             if let Some(Err(error @ StoreError::Newer { .. })) = current.as_ref().map(revive::<T>) {
                 return Err(error);
             }
@@ -171,7 +171,7 @@ impl<T: Versioned> VersionedCollection<T> {
             if known.as_deref() != over {
                 return Ok(PublishEnd::Moved(known));
             }
-            // The version first: a process that reads the hash must find the version's document.
+            // The version is written first: a process that reads the hash must find the version's document.
             self.put_version(record, true).await?;
             let mut set = fields(&self.db, record)?;
             if let Some(owner) = owner {
@@ -191,6 +191,6 @@ impl<T: Versioned> VersionedCollection<T> {
                 return Ok(PublishEnd::Published);
             }
         }
-        Err(StoreError::unavailable(format!("other writers of {} were always faster", T::named(record.id()))))
+        Err(StoreError::unavailable(format!("{}: every attempt conflicted with another write", T::named(record.id()))))
     }
 }

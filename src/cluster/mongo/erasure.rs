@@ -19,6 +19,7 @@ use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredV
 use storage::store::lane;
 use storage::store::versioned::Versioned;
 use storage::store::{Drafts, Result};
+use types::authoring::Artifact;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -65,19 +66,17 @@ impl Erasure for MongoStore {
     }
 
     async fn erase_agent(&self, agent_id: &str) -> Result<ErasedDefinition> {
-        let mut erased = self.db.erase_definition::<AgentRecord>(agent_id).await?;
+        let mut erased = self.db.erase_definition::<AgentRecord>(Artifact::Agent, agent_id).await?;
         erased.plans = self.db.delete("plan_cache", doc! {"workflow_id": agent_id}).await?;
         erased.sources = self.db.delete("knowledge", doc! {"agent_id": agent_id}).await?;
         self.db.delete(DAYS, below(agent_id)).await?;
-        self.db.forget_artefact(agent_id).await?;
         self.agents.forget(agent_id).await;
         self.plans.invalidate_all();
         Ok(erased)
     }
 
     async fn erase_workflow(&self, workflow_id: &str) -> Result<ErasedDefinition> {
-        let erased = self.db.erase_definition::<WorkflowRecord>(workflow_id).await?;
-        self.db.forget_artefact(workflow_id).await?;
+        let erased = self.db.erase_definition::<WorkflowRecord>(Artifact::Workflow, workflow_id).await?;
         self.workflows.forget(workflow_id).await;
         Ok(erased)
     }
@@ -116,6 +115,11 @@ impl Db {
     async fn delete(&self, collection: &str, filter: Document) -> Result<u64> {
         let documents = self.database.collection::<Document>(collection);
         Ok(self.in_time(documents.delete_many(filter)).await?.deleted_count)
+    }
+
+    async fn has(&self, collection: &str, filter: Document) -> Result<bool> {
+        let documents = self.database.collection::<Document>(collection);
+        Ok(self.in_time(documents.find_one(filter).projection(doc! {"_id": 1})).await?.is_some())
     }
 
     /// Takes a lane from any holder. Reads only the fields of the lane, so that a session that this version cannot
@@ -217,12 +221,18 @@ impl Db {
         Ok(plans)
     }
 
-    async fn erase_definition<T: Versioned>(&self, id: &str) -> Result<ErasedDefinition> {
-        // The current one first: a process that finds its hash finds the version, too.
-        let existed = self.delete(T::CURRENT, doc! {"_id": id}).await? > 0;
-        let mut versions = below(id);
+    async fn erase_definition<T: Versioned>(&self, kind: Artifact, id: &str) -> Result<ErasedDefinition> {
+        let (current, mut versions) = (doc! {"_id": id}, below(id));
         // Drafts belong to their dialogues.
         versions.insert(DRAFT_OF, Bson::Null);
+        if !self.has(T::CURRENT, current.clone()).await? && !self.has(T::VERSIONS, versions.clone()).await? {
+            return Ok(ErasedDefinition::default());
+        }
+        // The dialogues before the definition: while a state says that it has published the id, the dialogue may replace
+        // what others put there.
+        self.forget_artefact(kind, id).await?;
+        // The current one before its versions: a process that finds its hash finds the version, too.
+        let existed = self.delete(T::CURRENT, current).await? > 0;
         let versions = self.delete(T::VERSIONS, versions).await?;
         Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
     }

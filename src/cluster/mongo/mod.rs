@@ -80,7 +80,7 @@ use types::run::{RunQuery, RunRecord};
 use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{DayUse, TurnRecord};
 use versioned_collection::VersionedCollection;
 
 /// The store on MongoDB. Concurrent calls share bulk commands.
@@ -275,6 +275,10 @@ impl Store for MongoStore {
 
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
         self.db.tokens_of_day(day, agent_ids).await
+    }
+
+    async fn use_tokens(&self, used: DayUse) -> Result<()> {
+        self.db.use_tokens(&used).await
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {

@@ -1,4 +1,4 @@
-//! What a dialogue makes: the document as it stands, its differences from what it began with, and its publication.
+//! The document of a dialogue: its current text, its differences from the source, and its publication.
 
 use super::{Author, Dialogue, busy};
 use crate::error::{CommandError, ErrorKind};
@@ -10,13 +10,20 @@ use engine::authoring::{Workbench, artifact::Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::time::Duration;
 use storage::store::Store;
 use storage::store::authoring::{SaveAuthoring, Saved};
+use tracing::warn;
 use types::authoring::{Artifact, Published, Stage, TestCounts};
 use types::ids::Id;
 use types::timestamp::Timestamp;
 
-/// The document of a dialogue, as it stands.
+/// The time limit for a publication to wait for a turn that has begun after its first check.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// The pause between two attempts to save it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The current document of a dialogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DialogueStatus {
     /// The session.
@@ -64,7 +71,7 @@ pub struct DraftDetails {
 /// A publication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishRequest {
-    /// The hash of the draft that is meant: the last one.
+    /// The hash of the draft to publish, which must be the last one.
     pub hash: String,
     /// Publishes a draft that has not passed its tests. For operators; the publication says so.
     #[serde(default)]
@@ -84,18 +91,18 @@ pub struct PublishedDraft {
     pub warnings: Vec<Value>,
 }
 
-/// With what a draft is compared.
+/// The document with which a draft is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Against {
-    /// What the dialogue began with.
+    /// The document from which the draft was made.
     #[default]
     Base,
-    /// What is in use under its id.
+    /// The published document with the id of the draft.
     Published,
 }
 
 impl Against {
-    /// Reads the name; `base` if there is none.
+    /// Parses the name. Without a name it is `base`.
     pub fn parse(name: Option<&str>) -> Result<Self, CommandError> {
         match name {
             None | Some("" | "base") => Ok(Self::Base),
@@ -143,7 +150,8 @@ pub async fn draft(store: &dyn Store, dialogue: &Dialogue, hash: Option<&str>) -
     })
 }
 
-/// Compares the last draft with what it was made from, or with what is in use under its id. Without either, with nothing.
+/// Compares the last draft with the document from which it was made, or with the published one of its id. If that
+/// document does not exist, everything in the draft is new.
 pub async fn difference(store: &dyn Store, dialogue: &Dialogue, against: Against) -> Result<Difference, CommandError> {
     let state = &dialogue.state;
     let version = artifact::draft(store, state, None).await?.ok_or_else(|| no_draft(dialogue))?;
@@ -154,7 +162,7 @@ pub async fn difference(store: &dyn Store, dialogue: &Dialogue, against: Against
     Ok(Difference::between(&base.unwrap_or_else(|| Value::Object(Default::default())), &version.document))
 }
 
-/// The document that the draft was made from, also if somebody has changed it since.
+/// Returns the document from which the draft was made, also if another user has changed it since.
 async fn base(store: &dyn Store, dialogue: &Dialogue) -> Result<Option<Value>, CommandError> {
     let state = &dialogue.state;
     let Some(hash) = state.draft.as_ref().and_then(|draft| draft.base_hash.as_deref()) else { return Ok(None) };
@@ -167,7 +175,7 @@ async fn base(store: &dyn Store, dialogue: &Dialogue) -> Result<Option<Value>, C
             return Ok(Some(document));
         }
     }
-    // What is compiled in is stored nowhere.
+    // The store has no version of a compiled-in document.
     let source: Option<Source> = artifact::source(store, state).await?;
     Ok(source.filter(|source| source.hash == hash).map(|source| source.document))
 }
@@ -195,29 +203,40 @@ pub async fn publish(
     let done = publication::publish(bench, &dialogue.state, order).await?.map_err(|refusal| refused(&refusal))?;
     let Done { published, changed, warnings } = done;
     let workflow_id = workflow_id(&dialogue.state);
-    remember(bench.store.as_ref(), dialogue, published, bench.clock.now()).await?;
+    remember(bench, dialogue, published, &workflow_id).await?;
     Ok(PublishedDraft { workflow_id, hash: request.hash.clone(), changed, warnings })
 }
 
-/// Saves that the draft is published. A turn that has begun meanwhile finds the publication by itself: publishing again
-/// changes nothing.
+/// Saves that the draft is published, once the turns that have begun meanwhile have ended. What they have changed stays.
 async fn remember(
-    store: &dyn Store,
+    bench: &Workbench,
     dialogue: Dialogue,
     published: Published,
-    now: Timestamp,
+    workflow_id: &str,
 ) -> Result<(), CommandError> {
-    let mut state = dialogue.state;
-    if state.published.as_ref() == Some(&published) {
-        return Ok(());
+    let (store, mut state) = (bench.store.as_ref(), dialogue.state);
+    let (session_id, known, id) = (dialogue.session.session_id, state.published.clone(), state.id.clone());
+    let until = bench.clock.moment() + MAX_WAIT;
+    while known.as_ref() != Some(&published) {
+        state.published = Some(published.clone());
+        state.state.workflow_id = Some(workflow_id.to_owned());
+        state.state.updated_at = bench.clock.now();
+        if let Saved::Saved(_) = store.save_authoring(SaveAuthoring { state, epoch: None }).await? {
+            break;
+        }
+        if bench.clock.moment() >= until {
+            // The document is in use all the same, so this is no refusal.
+            warn!(session_id, "a turn goes on for long: its dialogue does not know that its draft was published");
+            break;
+        }
+        bench.clock.sleep(PAUSE).await;
+        match store.authoring(&session_id).await?.map(|loaded| loaded.state) {
+            Some(newer) if newer.id == id && newer.published == known => state = newer,
+            // Deleted meanwhile, or published once more.
+            _ => break,
+        }
     }
-    state.published = Some(published);
-    state.state.workflow_id = Some(workflow_id(&state));
-    state.state.updated_at = now;
-    match store.save_authoring(SaveAuthoring { state, epoch: None }).await? {
-        Saved::Saved(_) => Ok(()),
-        Saved::Fenced | Saved::Conflict => Err(busy(&dialogue.session.session_id)),
-    }
+    Ok(())
 }
 
 pub(super) fn no_draft(dialogue: &Dialogue) -> CommandError {
@@ -237,7 +256,7 @@ fn refused(refusal: &Refusal) -> CommandError {
         Refusal::SourceChanged { .. } => (ErrorKind::Conflict, "…/diff?against=published has the differences"),
         Refusal::TestsFailed(_) => (ErrorKind::Conflict, "…/draft has the findings"),
         Refusal::Id(_) => (ErrorKind::Conflict, "set `preferences.target_id` in `config` to a free id"),
-        Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "say in the dialogue what is to be changed"),
+        Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "describe the change in the dialogue"),
         Refusal::Quota(..) => (ErrorKind::Conflict, "delete old versions, or raise `quotas.versions`"),
     };
     CommandError::new(kind, refusal.code(), refusal.to_string(), hint)

@@ -36,15 +36,16 @@ pub struct ChatMessage {
 pub struct CheckedMessage {
     /// The dialogue as it is before the turn.
     pub dialogue: Dialogue,
-    /// Names the turn.
+    /// The id of the turn.
     pub turn_id: String,
     text: String,
 }
 
-/// Checks a message, and applies its settings. Durable on return, as far as there are settings.
+/// Checks a message, and saves its settings unless it repeats the message of a turn that has begun. Durable on return if
+/// there are settings.
 pub async fn check(store: &dyn Store, author: &Author, message: ChatMessage) -> Result<CheckedMessage, CommandError> {
     let ChatMessage { session_id, user_message: text, message_id, config } = message;
-    let mut dialogue = super::load(store, author, &session_id).await?;
+    let dialogue = super::load(store, author, &session_id).await?;
     if text.trim().is_empty() {
         return Err(CommandError::invalid("empty_message", "user_message is empty", "give the text as `user_message`"));
     }
@@ -56,10 +57,14 @@ pub async fn check(store: &dyn Store, author: &Author, message: ChatMessage) -> 
     if let Some(message_id) = &message_id {
         ids::check("message_id", message_id)?;
     }
-    if let Some(config) = config {
-        configure(store, &mut dialogue, config).await?;
+    let mut message = CheckedMessage { dialogue, turn_id: message_id.unwrap_or_else(new_id), text };
+    // Later messages may have changed the settings of a repeated one.
+    if let Some(config) = config
+        && !message.has_begun(store).await?
+    {
+        configure(store, &mut message.dialogue, config).await?;
     }
-    Ok(CheckedMessage { dialogue, turn_id: message_id.unwrap_or_else(new_id), text })
+    Ok(message)
 }
 
 async fn configure(store: &dyn Store, dialogue: &mut Dialogue, config: ConfigRequest) -> Result<(), CommandError> {
@@ -83,8 +88,16 @@ async fn configure(store: &dyn Store, dialogue: &mut Dialogue, config: ConfigReq
     }
 }
 
+/// Returns whether the last events of a session's turns are published. A message leaves its lane only after the events of
+/// its turn are published, and before the lane's next turn.
+pub async fn is_told(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
+    let Some(session) = store.session(session_id).await? else { return Ok(true) };
+    let next = queue.next_in_lane(session_id, 0, 0).await?;
+    Ok(next.is_none_or(|next| next.seq > session.last_seq))
+}
+
 impl CheckedMessage {
-    /// Puts the message on its lane, as from `channel` if one is given. Durable on return.
+    /// Puts the message on its lane, with `channel` as its channel if one is given. Durable on return.
     pub async fn send(&self, queue: &dyn Queue) -> Result<Published, CommandError> {
         let session = &self.dialogue.session;
         let body = UserMessage {
@@ -103,7 +116,7 @@ impl CheckedMessage {
         Ok(enqueue::enqueue(queue, job).await?.1)
     }
 
-    /// True if the turn of this id has begun or ended before.
+    /// Returns true if the turn of this id has begun or ended.
     pub async fn has_begun(&self, store: &dyn Store) -> Result<bool, CommandError> {
         let Dialogue { session, state } = &self.dialogue;
         if state.turn.as_ref().is_some_and(|turn| turn.turn_id == self.turn_id)
@@ -114,7 +127,7 @@ impl CheckedMessage {
         self.has_ended(store).await
     }
 
-    /// True if the turn of this id has ended.
+    /// Returns true if the turn of this id has ended.
     pub async fn has_ended(&self, store: &dyn Store) -> Result<bool, CommandError> {
         Ok(store.turn(&self.dialogue.session.session_id, &self.turn_id).await?.is_some())
     }

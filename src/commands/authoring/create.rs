@@ -5,11 +5,15 @@ use crate::enqueue::new_id;
 use crate::error::{CommandError, ErrorKind};
 use base::clock;
 use decisions::authoring::words;
+use engine::authoring::artifact::current;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use storage::queue::Queue;
 use storage::store::Store;
 use storage::store::authoring::NewAuthoring;
 use types::authoring::{Artifact, ConfigRequest, ConversationConfig, Origin, StoredState, WorkflowContext};
+use types::canonical;
 use types::ids::{self, DottedId, Id};
 use types::job::DEFAULT_CHANNEL;
 use types::session::Kind;
@@ -20,13 +24,13 @@ pub const AGENT: &str = "authoring";
 /// A dialogue to begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewDialogue {
-    /// `create` begins with nothing, `edit` changes what exists, `copy` makes another like it.
+    /// `create` makes a new artefact, `edit` changes an existing one, `copy` makes another one like it.
     pub action: String,
-    /// What is edited or copied: the id of a workflow or an agent.
+    /// The source: the id of the workflow or agent to edit or copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Id>")]
     pub workflow_id: Option<String>,
-    /// What the dialogue makes: `workflow` or `agent`. By default what is edited or copied, else a workflow.
+    /// The kind of artefact: `workflow` or `agent`. By default that of the source, else `workflow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Artifact>")]
     pub artifact: Option<String>,
@@ -37,7 +41,7 @@ pub struct NewDialogue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Id>")]
     pub session_id: Option<String>,
-    /// The user, if an operator begins the dialogue for somebody.
+    /// The user of the dialogue, if an operator begins it for another person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<DottedId>")]
     pub user_id: Option<String>,
@@ -49,18 +53,19 @@ pub struct NewSession {
     /// The session.
     #[schemars(with = "Id")]
     pub session_id: String,
-    /// How it began.
+    /// How the dialogue began.
     pub action_type: Origin,
-    /// What it began with.
+    /// The source of the dialogue.
     pub workflow_context: WorkflowContext,
     /// A first message for the user.
     pub message: String,
-    /// What it makes.
+    /// The kind of artefact that the dialogue makes.
     pub artifact: Artifact,
 }
 
-/// Begins a dialogue, whose events are published under `channel`, or `default`. Durable on return.
+/// Begins a dialogue. Its events are published under `channel`, or `default`. Durable on return.
 pub async fn create(
+    queue: &dyn Queue,
     store: &dyn Store,
     author: &Author,
     new: NewDialogue,
@@ -87,9 +92,12 @@ pub async fn create(
     let session_id = new.session_id.unwrap_or_else(new_id);
     ids::check("session_id", &session_id).map_err(|error| invalid("invalid_request", error.to_string()))?;
     let state = StoredState::new(new_id(), &session_id, &user_id, context, clock::now()).configured(config, wanted);
+    let state = StoredState { request_hash: Some(request_hash(&state)), ..state };
     let channel = channel.unwrap_or_else(|| DEFAULT_CHANNEL.to_owned());
     let begun = NewAuthoring { agent_id: AGENT.to_owned(), channel, state: state.clone() };
-    if !store.create_authoring(begun).await? {
+    // Messages that wait under the id are those of another conversation, which has no session yet.
+    let is_taken = queue.next_in_lane(&session_id, 0, 0).await?.is_some();
+    if is_taken || !store.create_authoring(begun).await? {
         is_repeat(store, &state).await?;
     }
     let language = state.config.language;
@@ -105,10 +113,10 @@ fn origin(new: &NewDialogue) -> Result<Origin, CommandError> {
     })?;
     match (origin, new.workflow_id.as_deref()) {
         (Origin::Create, Some(_)) => {
-            Err(invalid("workflow_id_not_allowed", "workflow_id: `create` begins with nothing; use `edit` or `copy`"))
+            Err(invalid("workflow_id_not_allowed", "workflow_id: `create` takes none; use `edit` or `copy`"))
         }
         (Origin::Edit | Origin::Copy, None | Some("")) => {
-            Err(invalid("workflow_id_required", format!("workflow_id: `{origin}` needs what it begins with")))
+            Err(invalid("workflow_id_required", format!("workflow_id: `{origin}` needs the id of a workflow or agent")))
         }
         (_, Some(id)) => {
             ids::check("workflow_id", id).map_err(|error| invalid("invalid_request", error.to_string()))?;
@@ -123,7 +131,8 @@ fn artifact(name: &str) -> Result<Artifact, CommandError> {
     Artifact::parse(name).ok_or_else(|| invalid("invalid_request", message()))
 }
 
-/// Finds what is edited or copied. Fails with `not_yours` if a user edits what another has published.
+/// Returns the kind of the source, which may be compiled in, and is no plan of a session. Fails with `not_yours` if a user
+/// edits an artefact of another user.
 async fn source(
     store: &dyn Store,
     author: &Author,
@@ -133,11 +142,7 @@ async fn source(
     let id = context.source_workflow_id.as_str();
     let kinds = wanted.map_or_else(|| Artifact::ALL.to_vec(), |wanted| vec![wanted]);
     for kind in kinds {
-        let exists = match kind {
-            Artifact::Workflow => store.workflow(id).await?.is_some(),
-            Artifact::Agent => store.agent(id).await?.is_some(),
-        };
-        if !exists {
+        if current(store, kind, id).await?.is_none() {
             continue;
         }
         let may_edit = match author {
@@ -156,7 +161,19 @@ async fn source(
     Err(CommandError::new(ErrorKind::NotFound, "unknown_workflow", message, hint))
 }
 
-/// Succeeds if the dialogue that exists was begun by the same request.
+/// The hash of a request for a new dialogue.
+fn request_hash(state: &StoredState) -> String {
+    let context = &state.state.workflow_context;
+    canonical::hash(&json!([
+        state.state.user_id,
+        state.artifact,
+        state.config,
+        context.origin,
+        context.source_workflow_id,
+    ]))
+}
+
+/// Succeeds if the existing dialogue was begun by the same request.
 async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), CommandError> {
     let session_id = &state.state.session_id;
     let session = store.session(session_id).await?.filter(|session| session.kind == Kind::Authoring);
@@ -164,18 +181,13 @@ async fn is_repeat(store: &dyn Store, state: &StoredState) -> Result<(), Command
         Some(_) => store.authoring(session_id).await?.map(|loaded| loaded.state),
         None => None,
     };
-    let same = known.is_some_and(|known| {
-        let (known, known_config) = (&known, &known.config);
-        known.state.user_id == state.state.user_id
-            && known.artifact == state.artifact
-            && *known_config == state.config
-            && known.state.workflow_context.origin == state.state.workflow_context.origin
-            && known.state.workflow_context.source_workflow_id == state.state.workflow_context.source_workflow_id
-    });
+    // The dialogue of an older version, or one whose state was lost, has its current settings only.
+    let hash_of = |known: StoredState| known.request_hash.clone().unwrap_or_else(|| request_hash(&known));
+    let same = known.map(hash_of) == state.request_hash;
     if same {
         return Ok(());
     }
-    let message = format!("there is a session `{session_id}`, which was begun otherwise");
+    let message = format!("there is a session `{session_id}`, which another request created");
     let hint = "choose another `session_id`, or omit it for a random one";
     Err(CommandError::new(ErrorKind::Conflict, "session_exists", message, hint))
 }

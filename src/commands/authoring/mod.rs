@@ -1,12 +1,13 @@
-//! Authoring dialogues: beginning one, its messages, and what it shows.
+//! The commands of authoring dialogues.
 //!
-//! - [`artifact`]: what it makes, and its publication.
+//! - [`artifact`]: the document of a dialogue, and its publication.
 //! - [`create`]: begins a dialogue.
-//! - [`chat`]: checks a message of its user and puts it on the lane. A worker answers with events.
+//! - [`chat`]: checks a user's message and puts it on the lane. A worker then publishes the events of the turn.
 //! - [`trial`]: tests of the draft by a person, and replays against it.
-//! - [`view`]: the state as clients read it.
+//! - [`view`]: the state of a dialogue, for clients.
 //!
-//! Each command works for an [`Author`]: a user sees the own dialogues only, and those of others do not exist for them.
+//! Each command works for an [`Author`]. A user sees only their own dialogues; for this user, other dialogues do not
+//! exist.
 
 pub mod artifact;
 pub mod chat;
@@ -16,21 +17,23 @@ pub mod view;
 
 use crate::error::{CommandError, ErrorKind};
 use crate::paging::{Listing, fit, part_of};
+use base::clock;
+use engine::authoring::kept;
 use storage::store::Store;
 use storage::store::authoring::AuthoringQuery;
-use types::authoring::{Stage, StoredState, WorkflowContext};
+use types::authoring::{Stage, StoredState};
 use types::ids;
 use types::page::Bounds;
 use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 use view::DialogueSummary;
 
-/// For whom a command works.
+/// The caller of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
-    /// A user, who has the own dialogues only.
+    /// A user, who sees only their own dialogues.
     User(String),
-    /// Somebody who may see all dialogues. The name is the user of those that they begin themselves.
+    /// An operator, who may see all dialogues. The name is the user of the dialogues that the operator begins.
     Operator(String),
 }
 
@@ -42,7 +45,7 @@ impl Author {
         }
     }
 
-    /// True if this is one of their dialogues.
+    /// Returns true if the caller may see the dialogues of this user.
     pub fn sees(&self, user_id: &str) -> bool {
         match self {
             Self::User(name) => name == user_id,
@@ -56,19 +59,19 @@ impl Author {
 pub struct Dialogue {
     /// The session.
     pub session: Session,
-    /// The state, with defaults in place of what cannot be read.
+    /// The state. A field that cannot be read has its default.
     pub state: StoredState,
 }
 
 impl Dialogue {
-    /// True while a turn is going on.
+    /// True while a turn is in progress.
     pub fn is_busy(&self) -> bool {
         self.session.turn.is_some()
     }
 }
 
-/// Loads a dialogue. Fails with `unknown_session` if there is none, or if it is another user's, and with `not_authoring` if
-/// the session is no dialogue.
+/// Loads a dialogue. Fails with `unknown_session` if the session does not exist or belongs to another user, and with
+/// `not_authoring` if the session is not a dialogue.
 pub async fn load(store: &dyn Store, author: &Author, session_id: &str) -> Result<Dialogue, CommandError> {
     ids::check("session_id", session_id)?;
     let session = store.session(session_id).await?.filter(|session| author.sees(&session.user_id));
@@ -78,21 +81,12 @@ pub async fn load(store: &dyn Store, author: &Author, session_id: &str) -> Resul
         let hint = format!("/api/v1/sessions/{session_id} shows other sessions");
         return Err(CommandError::new(ErrorKind::Conflict, "not_authoring", message, hint));
     }
-    let state = match store.authoring(session_id).await? {
-        Some(loaded) => loaded.state,
-        // A worker rebuilds a lost state from the session's history.
-        None => StoredState::new(
-            String::new(),
-            session_id,
-            &session.user_id,
-            WorkflowContext::default(),
-            session.created_at,
-        ),
-    };
+    // As a worker finds it: what a command saves of a lost state has the session's history, too.
+    let state = kept::state(store, &session, clock::now()).await?.state;
     Ok(Dialogue { session, state })
 }
 
-/// Lists dialogues, the last changed first: a user's own ones, for an operator those of `user_id` or all.
+/// Lists dialogues, the last changed first. A user gets their own ones; an operator gets those of `user_id`, or all.
 pub async fn list(
     store: &dyn Store,
     author: &Author,
@@ -107,7 +101,7 @@ pub async fn list(
         Author::User(name) => Some(name.clone()),
         Author::Operator(_) => user_id,
     };
-    // One more than the page has shows whether there is a next one.
+    // One entry more than the page shows whether there is a next page.
     let query = AuthoringQuery { user_id, stage, before: None, after: bounds.after, limit: bounds.limit + 1 };
     let found = store.authorings(query).await?.into_iter().map(DialogueSummary::from);
     let page =
@@ -123,8 +117,8 @@ pub fn unknown_dialogue(session_id: &str) -> CommandError {
     CommandError::new(ErrorKind::NotFound, "unknown_session", message, "POST /api/v1/session begins one")
 }
 
-/// The error for a dialogue in which a turn is going on.
+/// The error for a dialogue with a turn in progress.
 pub fn busy(session_id: &str) -> CommandError {
-    let message = format!("a turn of session `{session_id}` is going on");
+    let message = format!("a turn of session `{session_id}` is in progress");
     CommandError::new(ErrorKind::Conflict, "busy", message, "try again when it has ended, or cancel it")
 }

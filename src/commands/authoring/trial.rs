@@ -1,18 +1,22 @@
-//! Trials and replays of what a dialogue has drafted, before it is in use.
+//! Trials of a dialogue's draft, and replays against it, before the draft is in use.
 
 use super::{Author, Dialogue};
 use crate::authoring::artifact::no_draft;
 use crate::error::{CommandError, ErrorKind};
+use base::clock::Clock;
+use base::config::Budget;
 use definitions::agent::AgentRecord;
-use engine::authoring::{Workbench, artifact, checks};
+use engine::authoring::{Workbench, artifact, checks, day_meter};
 use engine::execution::stored;
-use engine::rehearsal::Draft;
+use engine::model::ModelError;
 use engine::rehearsal::trial::{Trial, TrialError};
+use engine::rehearsal::{Draft, DraftKnowledge};
 use engine::replay::{RecordedTurn, last_turns};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use storage::store::Definition;
+use std::sync::Arc;
+use storage::store::{Definition, Store};
 use types::authoring::{Artifact, Origin};
 use types::ids::{self, Id};
 
@@ -22,13 +26,13 @@ const MAX_TEXT: usize = 65_536;
 pub const MAX_TURNS: u32 = 50;
 /// How many turns are replayed by default.
 pub const DEFAULT_TURNS: u32 = 20;
-/// What to do about a draft that cannot work.
-const CORRECT: &str = "say in the dialogue what is to be changed";
+/// The hint for a draft that cannot work.
+const CORRECT: &str = "describe the change in the dialogue";
 
 /// One message to the draft of an agent, or one run of the draft of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialRequest {
-    /// The message to an agent. For a workflow that takes a text it is the input.
+    /// The message to an agent. For a workflow with a text as its input, it is the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// The input of a workflow: a text, or the inputs of a graph by name.
@@ -38,7 +42,7 @@ pub struct TrialRequest {
     /// call without one fails.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub answers: Map<String, Value>,
-    /// Really calls. For operators.
+    /// Makes the calls instead of using `answers`. For operators.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
 }
@@ -46,25 +50,37 @@ pub struct TrialRequest {
 /// Recorded turns to replay against the draft of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayRequest {
-    /// How many of the last turns of users' messages.
+    /// The number of turns: the last ones of users' messages.
     #[schemars(range(min = 1, max = MAX_TURNS), extend("default" = DEFAULT_TURNS))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
-    /// The agent whose turns they are; what the dialogue edits, copies or has published by default.
+    /// The agent whose turns are replayed. By default the source of the dialogue, or the agent that it has published.
     #[schemars(with = "Option<Id>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
 }
 
-/// A replay that can begin.
+/// A replay that is ready to start.
 #[derive(Clone, Debug)]
 pub struct ReplayOrder {
     /// The draft.
     pub agent: AgentRecord,
-    /// The agent whose turns they are.
+    /// The agent whose turns are replayed.
     pub agent_id: String,
     /// The turns, the newest first.
     pub turns: Vec<RecordedTurn>,
+}
+
+/// Fails with `token_budget` if the authoring agent has used up its day, in which the model calls of drafts count.
+pub async fn has_budget(store: &Arc<dyn Store>, defaults: &Budget) -> Result<(), CommandError> {
+    let Some(meter) = day_meter(store, defaults, Clock::system()).await? else { return Ok(()) };
+    meter.check().await.map_err(|error| {
+        let hint = "wait until tomorrow (UTC), or raise `budget.day` of the agent `authoring`";
+        match error {
+            ModelError::Spent { .. } => CommandError::new(ErrorKind::Conflict, "token_budget", error.to_string(), hint),
+            error => CommandError::unavailable("store_unavailable", error.to_string(), "try again in a minute"),
+        }
+    })
 }
 
 /// Checks a trial of the last draft.
@@ -82,21 +98,27 @@ pub async fn trial(
     let (text, input) = said(artifact, request.text, request.input)?;
     let (hash, draft) = draft(bench, dialogue).await?;
     let draft = match draft {
-        Definition::Agent(agent) => Draft::Agent(agent, Vec::new()),
+        Definition::Agent(agent) => {
+            let may_read = match author {
+                Author::User(name) => artifact::reads_texts(bench.store.as_ref(), &dialogue.state, name).await?,
+                Author::Operator(_) => true,
+            };
+            Draft::Agent(agent, DraftKnowledge::stored(may_read))
+        }
         Definition::Workflow(workflow) => Draft::Workflow(workflow),
     };
     let session_id = dialogue.session.session_id.clone();
     Ok(Trial { session_id, hash, draft, text, input, answers: request.answers, live: request.live })
 }
 
-/// The message to an agent, and the input of a workflow.
+/// Returns the message to an agent, and the input of a workflow.
 fn said(
     artifact: Artifact,
     text: Option<String>,
     input: Option<Value>,
 ) -> Result<(String, Option<Value>), CommandError> {
     let invalid = |message: &str| {
-        let hint = "an agent is told a `text`, a workflow has an `input`";
+        let hint = "give an agent a `text`, and a workflow an `input`";
         Err(CommandError::invalid("invalid_request", message, hint))
     };
     let bytes = text.as_ref().map(String::len).unwrap_or_default();
@@ -105,7 +127,7 @@ fn said(
         return Err(CommandError::new(ErrorKind::TooLarge, "message_too_large", message, "send a shorter text"));
     }
     match (artifact, text, input) {
-        (_, Some(_), Some(_)) => invalid("there are `text` and `input`"),
+        (_, Some(_), Some(_)) => invalid("only one of `text` and `input` is allowed"),
         (Artifact::Agent, _, Some(_)) => invalid("input is for workflows; the draft is an agent"),
         (Artifact::Agent, Some(text), None) if !text.trim().is_empty() => Ok((text, None)),
         (Artifact::Agent, ..) => {
@@ -149,7 +171,7 @@ pub async fn replay(
     Ok(ReplayOrder { agent, agent_id, turns })
 }
 
-/// The agent in use that the draft began with.
+/// Returns the stored agent from which the draft was made.
 fn predecessor(dialogue: &Dialogue) -> Option<String> {
     let state = &dialogue.state;
     let context = &state.state.workflow_context;
@@ -160,7 +182,7 @@ fn predecessor(dialogue: &Dialogue) -> Option<String> {
     }
 }
 
-/// The last draft with its hash, if it can work.
+/// Returns the last draft with its hash, if it can work.
 async fn draft(bench: &Workbench, dialogue: &Dialogue) -> Result<(String, Definition), CommandError> {
     let version = artifact::draft(bench.store.as_ref(), &dialogue.state, None).await?;
     let version = version.ok_or_else(|| no_draft(dialogue))?;
@@ -179,7 +201,7 @@ async fn draft(bench: &Workbench, dialogue: &Dialogue) -> Result<(String, Defini
     }
 }
 
-/// The refusal of a trial that could not begin.
+/// The error for a trial that could not begin.
 pub fn refused(error: TrialError) -> CommandError {
     let message = error.to_string();
     match error {

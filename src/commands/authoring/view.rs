@@ -1,4 +1,4 @@
-//! The state of a dialogue, as clients read it.
+//! The state of a dialogue, for clients.
 
 use super::Dialogue;
 use decisions::authoring::pending_actions;
@@ -20,11 +20,11 @@ pub struct DialogueSummary {
     pub session_id: String,
     /// Its user.
     pub user_id: String,
-    /// Where it stands.
+    /// The current stage.
     pub stage: Stage,
-    /// What it makes.
+    /// The kind of artefact that the dialogue makes.
     pub artifact: Artifact,
-    /// What the user wants, in one sentence.
+    /// The user's wish, in one sentence.
     pub intent_summary: String,
     /// When it last changed.
     pub last_updated: Timestamp,
@@ -42,17 +42,18 @@ impl From<AuthoringSummary> for DialogueSummary {
 /// A dialogue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DialogueDetails {
-    /// What the listing has, too.
+    /// The fields of the listing.
     #[serde(flatten)]
     pub summary: DialogueSummary,
     /// The user's messages so far.
     pub conversation_turns: u32,
-    /// How it began.
+    /// How the dialogue began.
     pub action_type: Origin,
     /// The artefact, once it has an id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workflow_id: Option<String>,
-    /// What the user may do now: ids of open questions, `confirm_requirements`, `choose_alternative` or `publish`.
+    /// The actions that the user may take now: ids of open questions, `confirm_requirements`, `choose_alternative` or
+    /// `publish`.
     pub pending_actions: Vec<String>,
     /// The questions that wait for an answer.
     pub questions: Vec<ClarificationQuestion>,
@@ -64,7 +65,7 @@ pub struct DialogueDetails {
     /// The last publication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
-    /// In the stage `error`: the stage that the next message goes on in.
+    /// In the stage `error`: the stage in which the next message continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_stage: Option<Stage>,
     /// The settings.
@@ -97,9 +98,9 @@ pub struct ChatHistory {
     pub session_id: String,
     /// The last messages, at most 200, oldest first.
     pub conversations: Vec<Conversation>,
-    /// What the user wants, in one sentence.
+    /// The user's wish, in one sentence.
     pub intent_summary: String,
-    /// Where the dialogue stands.
+    /// The current stage.
     pub current_stage: Stage,
     /// The user's messages so far.
     pub total_turns: u32,

@@ -1,4 +1,4 @@
-//! Checks of authoring: what the database refuses, the port of gRPC, and the authoring agent on another server.
+//! Checks of authoring: the validator in the database, the port of gRPC, and the authoring agent on another server.
 
 use super::{CHECK_TIMEOUT, Finding, in_time};
 use base::config::Settings;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-/// Checks that the database refuses states that no program can read. `None` while there is no such collection.
+/// Checks that the database refuses states that no program can read. `None` if the collection does not exist.
 pub(super) async fn validation(database: &Database) -> Option<Finding> {
     let place = format!("{}.{STATES}", database.name());
     let listed = in_time(async { database.run_command(doc! {"listCollections": 1, "filter": {"name": STATES}}).await });
@@ -33,7 +33,7 @@ pub(super) async fn validation(database: &Database) -> Option<Finding> {
     })
 }
 
-/// Checks that something listens where gateways serve gRPC, and where the authoring agent is.
+/// Checks that the gRPC address of gateways and the address of the authoring agent accept connections.
 pub(super) async fn ports(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(mut listen) = settings.gateway.grpc_listen {

@@ -1,4 +1,4 @@
-//! What the model answers in each stage, and what is wrong with an answer that cannot be used.
+//! The model's answers in each stage, and the problems of an answer that cannot be used.
 
 use super::MAX_QUESTIONS;
 use serde::de::DeserializeOwned;
@@ -10,20 +10,20 @@ use types::authoring::state::{MAX_GAPS, MAX_INFO_VALUE};
 use types::authoring::{AlternativeOption, Artifact, ClarificationQuestion};
 use types::excerpt::cut;
 
-/// A question to the model; each has a schema of its own.
+/// A question to the model. The answer to each question has its own schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// What does the user want, and what is still open?
+    /// The user's wish, and the open questions.
     Clarification,
-    /// Does the user agree with the requirements?
+    /// Whether the user agrees with the requirements.
     Negotiation,
-    /// What is needed, and what of it is installed?
+    /// The required capabilities, and the catalogue items that provide them.
     GapAnalysis,
-    /// Which ways lead around what is missing?
+    /// Alternatives for the gaps.
     AlternativeGeneration,
-    /// What is the document?
+    /// The document.
     WorkflowGeneration,
-    /// Why did the document fail, and what is to change?
+    /// Why the document failed, and how to change it.
     Debug,
 }
 
@@ -56,12 +56,12 @@ impl Question {
     }
 }
 
-/// An answer that cannot be used. The model is told why and asked again.
+/// An answer that cannot be used. The model gets the problems and is asked again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the answer cannot be used: {}", .0.join("; "))]
 pub struct Unusable(pub Vec<String>);
 
-/// The most problems of an answer that are named.
+/// The largest number of problems that are reported for one answer.
 const MAX_PROBLEMS: usize = 10;
 
 impl Unusable {
@@ -75,7 +75,7 @@ impl Unusable {
     }
 }
 
-/// Reads an answer. Unknown fields are ignored, and only what the stage cannot do without must be there.
+/// Parses an answer. Unknown fields are ignored. Only the fields that the stage needs are required.
 pub fn read<T: DeserializeOwned>(answer: Value) -> Result<T, Unusable> {
     serde_json::from_value(answer).map_err(|error| Unusable::because(error.to_string()))
 }
@@ -94,7 +94,7 @@ pub struct Fact {
 pub struct Clarification {
     /// The words for the user.
     pub reply: String,
-    /// What the user wants, in one sentence.
+    /// The user's wish, in one sentence.
     #[serde(default)]
     pub intent_summary: String,
     /// New facts.
@@ -103,7 +103,7 @@ pub struct Clarification {
     /// The questions that are open now.
     #[serde(default)]
     pub questions: Vec<ClarificationQuestion>,
-    /// True if the model needs no more.
+    /// True if the model has no further question.
     #[serde(default)]
     pub ready: bool,
 }
@@ -135,7 +135,7 @@ pub struct Negotiation {
     /// True if the user has agreed.
     #[serde(default)]
     pub agreed: bool,
-    /// True if the user wants something else than was understood.
+    /// True if the user wants something other than the listed requirements.
     #[serde(default)]
     pub reopen: bool,
 }
@@ -150,15 +150,15 @@ impl Negotiation {
     }
 }
 
-/// Something that the artefact needs.
+/// A capability that the artefact needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// What is needed.
+    /// The need, in a few words.
     pub need: String,
     /// True if the artefact is useless without it.
     #[serde(default)]
     pub required: bool,
-    /// What provides it: an id of the catalogue.
+    /// The id of the catalogue item that provides it.
     #[serde(default)]
     pub provided_by: Option<String>,
 }
@@ -166,9 +166,9 @@ pub struct Capability {
 /// The answer to [`Question::GapAnalysis`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapAnalysis {
-    /// What is needed.
+    /// The needs.
     pub capabilities: Vec<Capability>,
-    /// True if the user's last words change what is wanted.
+    /// True if the user's last message changes the requirements.
     #[serde(default)]
     pub reopen: bool,
 }
@@ -179,15 +179,15 @@ impl GapAnalysis {
         if nameless { Err(Unusable::because("a capability has an empty `need`")) } else { Ok(()) }
     }
 
-    /// The gaps: what nothing in the catalogue provides. A capability that names anything else is a gap, too. Returns the
-    /// required ones and the others.
+    /// Returns the gaps: first the required ones, then the others. A gap is a capability without a provider in the
+    /// catalogue, or with an unknown one.
     pub(super) fn gaps(&self, catalogue: &HashSet<String>) -> (Vec<String>, Vec<String>) {
         let known = |capability: &&Capability| {
             !capability.provided_by.as_ref().is_some_and(|provider| catalogue.contains(provider))
         };
         let mut seen = HashSet::new();
         let mut missing: Vec<_> = self.capabilities.iter().filter(known).collect();
-        // Required ones first: of two mentions of a need, and beyond the limit, they count.
+        // Required gaps come first, because duplicates and gaps beyond the limit are dropped from the end.
         missing.sort_by_key(|capability| !capability.required);
         let missing: Vec<_> =
             missing.into_iter().filter(|capability| seen.insert(capability.need.as_str())).take(MAX_GAPS).collect();
@@ -204,7 +204,7 @@ impl GapAnalysis {
 pub struct Alternatives {
     /// The words for the user.
     pub reply: String,
-    /// The alternatives that are offered now; empty to leave the offered ones as they are.
+    /// The alternatives to offer now. If empty, the offered ones stay.
     #[serde(default)]
     pub alternatives: Vec<AlternativeOption>,
 }
@@ -250,13 +250,13 @@ pub struct Generation {
     /// Tests of the document.
     #[serde(default)]
     pub tests: Vec<Value>,
-    /// True if the user's last words change what is wanted.
+    /// True if the user's last message changes the requirements.
     #[serde(default)]
     pub reopen: bool,
 }
 
 impl Generation {
-    /// The document of this kind.
+    /// Returns the document of this kind.
     pub fn document(&self, artifact: Artifact) -> Option<&Value> {
         match artifact {
             Artifact::Workflow => self.workflow.as_ref(),
@@ -272,13 +272,13 @@ pub struct Diagnosis {
     /// Why the document failed.
     #[serde(default)]
     pub diagnosis: String,
-    /// What is to change in it.
+    /// The changes that the model will make.
     #[serde(default)]
     pub changes: Vec<String>,
     /// True if no change would help.
     #[serde(default)]
     pub give_up: bool,
-    /// True if the user's last words change what is wanted.
+    /// True if the user's last message changes the requirements.
     #[serde(default)]
     pub reopen: bool,
 }

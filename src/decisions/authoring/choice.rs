@@ -1,4 +1,4 @@
-//! Which of the offered alternatives a message chooses: by id, title or number.
+//! Finds the alternative that a message chooses: by id, title or number.
 
 use types::authoring::AlternativeOption;
 
@@ -25,10 +25,10 @@ const AROUND: [&str; 19] = [
     "号",
 ];
 
-/// Those of them that make a number of the word "one".
+/// The words among them that turn "one" into a number.
 const COUNTING: [&str; 8] = ["方案", "选项", "第", "option", "alternative", "number", "no.", "#"];
 
-/// The alternative that `message` chooses, if it chooses exactly one.
+/// Returns the alternative that `message` chooses, if it chooses exactly one.
 pub(super) fn choose<'a>(offered: &'a [AlternativeOption], message: &str) -> Option<&'a AlternativeOption> {
     let said = plain(message);
     let exact = |name: fn(&AlternativeOption) -> &str| {
@@ -42,7 +42,7 @@ pub(super) fn choose<'a>(offered: &'a [AlternativeOption], message: &str) -> Opt
     })
 }
 
-/// A text without case, and without space and punctuation at its ends.
+/// Returns a text in lower case, without space and punctuation at both ends.
 fn plain(text: &str) -> String {
     let edge = |c: char| {
         c.is_whitespace() || (c.is_ascii_punctuation() && c != '#') || "。，！？；：、（）【】「」《》“”".contains(c)
@@ -56,7 +56,7 @@ fn number(said: &str) -> Option<usize> {
         return Some(number);
     }
     let mut counts = false;
-    // Each round takes a word off one end, so this ends.
+    // Each round removes a word from one end, so the loop ends.
     loop {
         let (word, next) = AROUND.iter().find_map(|word| {
             let next = rest.strip_prefix(word).or_else(|| rest.strip_suffix(word))?;
@@ -65,7 +65,7 @@ fn number(said: &str) -> Option<usize> {
         counts |= COUNTING.contains(word);
         rest = next.trim_matches(|c: char| c.is_whitespace() || ".:：。、".contains(c));
         match numeral(rest) {
-            // "Pick one" chooses none.
+            // "Pick one" chooses no alternative.
             Some(1) if !counts && ["一", "one"].contains(&rest) => return None,
             Some(number) => return Some(number),
             None => {}

@@ -1,4 +1,4 @@
-//! How a turn begins, and how a failure ends it.
+//! Begins a turn, and ends a turn after a failure.
 
 use super::choice::choose;
 use super::recorder::Recorder;
@@ -7,7 +7,7 @@ use types::authoring::state::{ALTERNATIVE, MAX_MESSAGE};
 use types::authoring::{ErrorCode, Origin, Purpose, Speaker, Stage, StoredState, TurnState};
 use types::timestamp::Timestamp;
 
-/// Begins a turn with a message of the user. A message that is refused ends the turn and counts as none.
+/// Begins a turn with a message of the user. A refused message ends the turn and is not counted.
 pub fn begin(stored: &mut StoredState, turn_id: &str, message: &str, now: Timestamp) {
     stored.turn = Some(TurnState { turn_id: turn_id.to_owned(), ..TurnState::default() });
     let refused = if message.trim().is_empty() {
@@ -44,8 +44,8 @@ pub fn begin(stored: &mut StoredState, turn_id: &str, message: &str, now: Timest
     }
 }
 
-/// Begins a turn without a message: with a state that an interrupted turn has left. Returns false, and changes nothing,
-/// if the dialogue waits for the user.
+/// Begins a turn without a message, from the state of an interrupted turn. Returns false, and changes nothing, if the
+/// dialogue waits for the user.
 pub fn go_on(stored: &mut StoredState, turn_id: &str, now: Timestamp) -> bool {
     if !stored.state.goes_on() {
         return false;
@@ -60,12 +60,12 @@ pub fn go_on(stored: &mut StoredState, turn_id: &str, now: Timestamp) -> bool {
     true
 }
 
-/// Ends the turn with a failure. The four failures of the dialogue itself put it into the stage `error`.
+/// Ends the turn with a failure. The four failures that belong to the dialogue put it into the stage `error`.
 pub fn fault(stored: &mut StoredState, code: ErrorCode, details: &str, now: Timestamp) {
     Recorder::new(stored, BTreeMap::new(), now).end(code, details);
 }
 
-/// Ends a turn that another attempt has begun, or that has shown nothing: its events are numbered from `next` on.
+/// Ends a turn that another attempt has begun, or that has published nothing. Its events are numbered from `next` on.
 pub fn leave(stored: &mut StoredState, code: ErrorCode, details: &str, next: u64, now: Timestamp) {
     let turn = stored.turn.get_or_insert_default();
     let is_silent = next == 0 && turn.seq == 0;
@@ -78,7 +78,7 @@ pub fn leave(stored: &mut StoredState, code: ErrorCode, details: &str, next: u64
     recorder.end(code, details);
 }
 
-/// The stage that a message begins in.
+/// Returns the stage in which a message begins.
 fn enter(stored: &mut StoredState, message: &str, now: Timestamp) {
     stored.state.updated_at = now;
     let context = &mut stored.state.workflow_context;
@@ -103,7 +103,7 @@ fn leave_error(stored: &mut StoredState) {
     stored.resume_stage = None;
 }
 
-/// The gap that the message closes, and how.
+/// Returns the gap that the message closes, and the chosen alternative.
 fn chosen(stored: &StoredState, message: &str) -> Option<(String, String)> {
     if stored.state.stage != Stage::AlternativeGeneration {
         return None;

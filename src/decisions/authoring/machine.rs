@@ -14,20 +14,20 @@ use types::authoring::{
 use types::excerpt::cut;
 use types::timestamp::Timestamp;
 
-/// What the dialogue needs next.
+/// The next step of the dialogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: the turn has ended, and the dialogue waits for the user.
+    /// No step: the turn has ended, and the dialogue waits for the user.
     Wait,
-    /// An answer of the model.
+    /// Ask the model.
     Ask(Question),
-    /// The checks of the draft.
+    /// Check the draft.
     Check,
-    /// The publication of the draft.
+    /// Publish the draft.
     Publish,
 }
 
-/// What came of it.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The answer to [`Question::Clarification`].
@@ -58,23 +58,23 @@ pub enum Input {
     Published(Publication),
 }
 
-/// A draft that was kept.
+/// A draft that was stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewDraft {
     /// The hash of the document.
     pub hash: String,
-    /// The hash of the document that it began with.
+    /// The hash of the document from which it was made.
     pub base_hash: Option<String>,
-    /// How many tests it has.
+    /// The number of its tests.
     pub tests: u32,
-    /// Its tests by the model, as JSON texts.
+    /// The tests that the model wrote, as JSON texts.
     pub cases: Vec<String>,
 }
 
 /// The result of the checks of a draft.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
-    /// For clients. Its attempt is filled in.
+    /// The report for clients. The machine sets its attempt.
     pub report: Debugging,
     /// Why the draft failed, one sentence for each reason, for the user and the model.
     pub problems: Vec<String>,
@@ -90,7 +90,7 @@ pub enum Publication {
     Refused(String),
 }
 
-/// What the dialogue needs next. The same state always needs the same.
+/// Returns the next step of the dialogue. It depends only on the state.
 pub fn next(stored: &StoredState) -> Next {
     if !stored.in_turn() {
         return Next::Wait;
@@ -102,19 +102,19 @@ pub fn next(stored: &StoredState) -> Next {
         Stage::AlternativeGeneration => Next::Ask(Question::AlternativeGeneration),
         Stage::WorkflowGeneration => Next::Ask(Question::WorkflowGeneration),
         Stage::Debug => match stored.draft.as_ref().map(|draft| draft.ok) {
-            // The draft is lost, so it is written again.
+            // The draft is lost, so the model writes it again.
             None => Next::Ask(Question::WorkflowGeneration),
             Some(None) => Next::Check,
             Some(Some(true)) => Next::Publish,
             Some(Some(false)) => Next::Ask(Question::Debug),
         },
-        // A turn ends when it enters these stages. Only an edit by hand leads here.
+        // A turn ends when it enters these stages. Only a state that was edited by hand reaches this line.
         Stage::Completed | Stage::Error => Next::Wait,
     }
 }
 
-/// Applies what came of the last [`next`]. `notes` go into the metadata of the messages. An answer that cannot be used
-/// leaves the state as it is.
+/// Applies the result of the last step of [`next`]. `notes` are added to the metadata of the messages. An answer that
+/// cannot be used leaves the state unchanged.
 pub fn advance(
     stored: &mut StoredState,
     input: Input,
@@ -229,7 +229,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Counts that a required gap was found. True if it was found so often that nothing seems to close it.
+    /// Counts that a required gap was found. Returns true if it was found so often that probably no alternative closes
+    /// it.
     fn counts_gap(&mut self, gap: &str) -> bool {
         let known = &mut self.stored.gap_rounds;
         if let Some(found) = known.iter_mut().find(|one| one.gap == gap) {
@@ -319,7 +320,7 @@ impl Recorder<'_> {
         self.enter(Stage::WorkflowGeneration);
     }
 
-    /// The artefact is ready.
+    /// Ends the turn with the finished artefact.
     fn complete(&mut self) {
         let (workflow_id, hash) =
             (workflow_id(self.stored), self.stored.draft.as_ref().map(|draft| draft.hash.clone()));
@@ -355,19 +356,19 @@ impl Recorder<'_> {
         self.stored.questions = questions;
     }
 
-    /// True if a question is open that must be answered. The model's word that it is ready does not close it.
+    /// Returns true if a required question is open. It stays open even if the model reports `ready`.
     fn needs_answers(&self) -> bool {
         self.stored.questions.iter().any(|question| question.is_required)
     }
 
-    /// True the first time in a turn, so that a turn ends.
+    /// Returns true only the first time in a turn, so that a turn ends.
     fn reopens(&mut self) -> bool {
         let turn = self.stored.turn.get_or_insert_default();
         !std::mem::replace(&mut turn.reopened, true)
     }
 }
 
-/// Bounds a text of the model that the state keeps.
+/// Cuts a text of the model to the limit for the stored state.
 fn shorten(text: &mut String) {
     if text.len() > MAX_INFO_VALUE {
         *text = cut(text, MAX_INFO_VALUE).into_owned();

@@ -1,13 +1,13 @@
-//! The stages of an authoring dialogue, as a machine over its stored state. Pure code: whoever drives it asks the model,
-//! checks documents and publishes, and tells the machine what came of it.
+//! The stages of an authoring dialogue, as a state machine over the stored state. Pure code: the driver asks the model,
+//! checks documents and publishes, and passes the results to the machine.
 //!
-//! A driver calls [`begin`] with a message and then, until [`next`] says [`Next::Wait`], does what it says and passes the
-//! result to [`advance`], or a failure to [`fault`]. After each call it saves the state and then publishes the events that
-//! the call has left in `turn.events`.
+//! A driver calls [`begin`] with a message. Until [`next`] returns [`Next::Wait`], it performs the returned step, and
+//! passes the result to [`advance`], or a failure to [`fault`]. After each call it saves the state, and then publishes
+//! the events in `turn.events`.
 //!
-//! - [`answer`]: what the model answers in each stage. [`schema`]: the JSON Schemas of these answers.
-//! - `machine` and `entry`: the transitions. `choice`: which alternative a message chooses. `recorder`: the events.
-//! - `relay`: the events of an author on another server.
+//! - [`answer`]: the model's answers in each stage. [`schema`]: the JSON Schemas of these answers.
+//! - `machine` and `entry`: the transitions. `choice`: finds the chosen alternative. `recorder`: the events.
+//! - `relay`: applies the events of an author on another server.
 //! - [`words`]: the engine's own texts, in Chinese and English.
 
 pub mod answer;
@@ -29,9 +29,9 @@ pub use relay::{Relayed, relay};
 #[cfg(test)]
 mod tests;
 
-/// How often a document may fail its checks before the dialogue goes back to the requirements.
+/// How often a document may fail its checks before the dialogue returns to the requirements.
 pub const MAX_LOOPS: u32 = 3;
-/// How often the same required gap may be found before the dialogue says that it cannot be closed.
+/// How often the same required gap may be found before the dialogue reports that it cannot be closed.
 pub const MAX_GAP_ROUNDS: u32 = 3;
 /// The largest number of questions in one message.
 pub const MAX_QUESTIONS: usize = 5;

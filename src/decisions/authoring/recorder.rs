@@ -1,4 +1,4 @@
-//! What one step of the machine leaves behind: events, messages and stages.
+//! Records the results of one step of the machine: events, messages and stages.
 
 use super::words;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use types::authoring::{
 use types::excerpt::cut;
 use types::timestamp::Timestamp;
 
-/// Changes a state, and records the events that tell of it.
+/// Changes a state, and records the events about these changes.
 pub(super) struct Recorder<'a> {
     pub(super) stored: &'a mut StoredState,
     pub(super) now: Timestamp,
@@ -19,7 +19,7 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Begins a step. The events of the step before are gone from the state: they have been published.
+    /// Begins a step. Removes the events of the previous step from the state, because they are published.
     pub(super) fn new(stored: &'a mut StoredState, notes: BTreeMap<String, String>, now: Timestamp) -> Self {
         stored.turn.get_or_insert_default().events.clear();
         stored.state.updated_at = now;
@@ -44,7 +44,7 @@ impl<'a> Recorder<'a> {
         self.push(body, false);
     }
 
-    /// Says where the dialogue stands.
+    /// Records the current stage as an event.
     pub(super) fn tell_stage(&mut self) {
         let content = StatusContent {
             new_stage: self.stored.state.stage,
@@ -55,7 +55,7 @@ impl<'a> Recorder<'a> {
         self.tell(Body::Status { content });
     }
 
-    /// Enters a stage. Does nothing in this stage.
+    /// Enters a stage. Does nothing if it is the current one.
     pub(super) fn enter(&mut self, stage: Stage) {
         if self.stored.state.stage == stage {
             return;
@@ -67,7 +67,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Says that the model begins to write, and names the artefact if it has no name yet.
+    /// Records that the model begins to write, and gives the artefact its id if it has none yet.
     pub(super) fn tell_generation(&mut self) {
         let workflow_id = workflow_id(self.stored);
         self.stored.state.workflow_id = Some(workflow_id.clone());
@@ -77,7 +77,7 @@ impl<'a> Recorder<'a> {
         self.tell(Body::WorkflowGenerationStarted { workflow_id, data });
     }
 
-    /// Says something, and goes on. Says nothing if there is nothing to say.
+    /// Records a message to the user; the turn continues. Records nothing if the message is empty.
     pub(super) fn say(&mut self, text: &str, message_type: MessageType) {
         let content = self.content(text, message_type);
         if content.text.trim().is_empty() && content.questions.is_empty() {
@@ -87,14 +87,14 @@ impl<'a> Recorder<'a> {
         self.tell(message(content));
     }
 
-    /// Says something, and waits for the user.
+    /// Records a message to the user, and ends the turn.
     pub(super) fn say_and_wait(&mut self, text: &str, message_type: MessageType) {
         let content = self.content(text, message_type);
         self.remember(&content);
         self.push(message(content), true);
     }
 
-    /// Says that the artefact is ready, and waits for the user.
+    /// Records that the artefact is ready, and ends the turn.
     pub(super) fn say_completed(&mut self, text: &str, workflow_id: String) {
         let content = self.content(text, MessageType::Text);
         self.remember(&content);
@@ -103,7 +103,7 @@ impl<'a> Recorder<'a> {
         self.push(body, true);
     }
 
-    /// Ends the turn with a failure. The four failures of the dialogue itself put it into the stage `error`.
+    /// Ends the turn with a failure. The four failures that belong to the dialogue put it into the stage `error`.
     pub(super) fn end(&mut self, code: ErrorCode, details: &str) {
         let stage = self.stored.state.stage;
         if code.changes_stage() && !matches!(stage, Stage::Error | Stage::Completed) {
@@ -113,7 +113,7 @@ impl<'a> Recorder<'a> {
         self.fail(code, details);
     }
 
-    /// Reports a failure, and waits for the user.
+    /// Records a failure, and ends the turn.
     pub(super) fn fail(&mut self, code: ErrorCode, details: &str) {
         let message = words::error(code, self.stored.config.language).to_owned();
         let (details, is_recoverable) = (cut(details, MAX_INFO_VALUE).into_owned(), code.is_recoverable());
@@ -151,13 +151,13 @@ fn message(content: MessageContent) -> Body {
     Body::Message { delta: None, stream_id: None, supersedes: None, content: Some(content), workflow_id: None }
 }
 
-/// The number of the document that is being written.
+/// Returns the number of the attempt to write the document.
 pub(super) fn attempt(stored: &StoredState) -> u32 {
     stored.state.debug_loop_count.saturating_add(1)
 }
 
-/// The id of the artefact: that of the edited one, the one that the client wants, or the dialogue's own id, which no other
-/// has.
+/// Returns the id of the artefact: that of the edited one, the one that the client wants, or the dialogue's own id,
+/// which is unique.
 pub fn workflow_id(stored: &StoredState) -> String {
     let context = &stored.state.workflow_context;
     let edited = (context.origin == Origin::Edit).then_some(context.source_workflow_id.as_str());
@@ -166,8 +166,8 @@ pub fn workflow_id(stored: &StoredState) -> String {
     known.filter(|id| !id.is_empty()).unwrap_or(own).to_owned()
 }
 
-/// What the user may do in the current stage: ids of open questions, `confirm_requirements`, `choose_alternative` or
-/// `publish`.
+/// Returns the actions that the user may take in the current stage: ids of open questions, `confirm_requirements`,
+/// `choose_alternative` or `publish`.
 pub fn pending_actions(stored: &StoredState) -> Vec<String> {
     let action = match stored.state.stage {
         Stage::Clarification => return stored.state.clarification_context.pending_questions.clone(),
@@ -179,7 +179,7 @@ pub fn pending_actions(stored: &StoredState) -> Vec<String> {
     vec![action.to_owned()]
 }
 
-/// True if the last document passed its checks and is not in use.
+/// Returns true if the last document passed its checks and is not published.
 pub(super) fn is_unpublished(stored: &StoredState) -> bool {
     let published = stored.published.as_ref().map(|published| published.hash.as_str());
     stored.draft.as_ref().is_some_and(|draft| draft.ok == Some(true) && published != Some(draft.hash.as_str()))

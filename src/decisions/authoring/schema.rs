@@ -4,12 +4,12 @@ use super::answer::Question;
 use serde_json::{Map, Value, json};
 use types::authoring::{Artifact, Category, Complexity};
 
-/// True if the provider can hold the model to the schema. A document has fields that no strict schema can list.
+/// Returns true if the provider can enforce the schema. A document has fields that a strict schema cannot list.
 pub const fn is_strict(question: Question) -> bool {
     !matches!(question, Question::WorkflowGeneration)
 }
 
-/// The schema of the answer to a question.
+/// Returns the schema of the answer to a question.
 pub fn schema(question: Question, artifact: Artifact) -> Value {
     match question {
         Question::Clarification => object(&[

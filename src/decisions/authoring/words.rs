@@ -4,7 +4,7 @@ use types::authoring::{
     AlternativeOption, Artifact, ErrorCode, Language, MessageContent, Origin, Stage, WorkflowContext,
 };
 
-/// The first words of a dialogue.
+/// The first message of a dialogue.
 pub fn welcome(artifact: Artifact, context: &WorkflowContext, language: Language) -> String {
     let [thing_zh, thing_en] = match artifact {
         Artifact::Workflow => ["工作流", "workflow"],
@@ -23,24 +23,28 @@ pub fn welcome(artifact: Artifact, context: &WorkflowContext, language: Language
     }
 }
 
-/// A stage in one sentence.
+/// Describes a stage in one sentence.
 pub const fn stage(stage: Stage, language: Language) -> &'static str {
     let [zh, en] = match stage {
         Stage::Clarification => ["正在了解您的需求。", "Finding out what you want."],
         Stage::Negotiation => ["正在确认需求。", "Agreeing on the requirements."],
-        Stage::GapAnalysis => ["正在对照需求与现有能力。", "Comparing the requirements with what is installed."],
-        Stage::AlternativeGeneration => ["正在为缺少的能力寻找替代方案。", "Looking for ways around what is missing."],
+        Stage::GapAnalysis => {
+            ["正在对照需求与现有能力。", "Comparing the requirements with the installed capabilities."]
+        }
+        Stage::AlternativeGeneration => {
+            ["正在为缺少的能力寻找替代方案。", "Looking for alternatives to the missing capabilities."]
+        }
         Stage::WorkflowGeneration => ["正在编写定义。", "Writing the definition."],
         Stage::Debug => ["正在检查并试运行定义。", "Checking the definition and trying it out."],
         Stage::Completed => ["已完成。", "Done."],
         Stage::Error => {
-            ["出现故障，下一条消息将从中断处继续。", "Something failed. The next message goes on where it stopped."]
+            ["出现故障，下一条消息将从中断处继续。", "Something failed. The next message continues where it stopped."]
         }
     };
     in_language(zh, en, language)
 }
 
-/// A failure in one sentence.
+/// Describes a failure in one sentence.
 pub const fn error(code: ErrorCode, language: Language) -> &'static str {
     let [zh, en] = match code {
         ErrorCode::EmptyMessage => ["消息为空，请输入内容。", "The message is empty. Please write something."],
@@ -56,7 +60,9 @@ pub const fn error(code: ErrorCode, language: Language) -> &'static str {
             ["模型的回答无法使用，请再试一次。", "The model's answer cannot be used. Please try again."]
         }
         ErrorCode::TokenBudget => ["令牌预算已用完。", "The token budget is spent."],
-        ErrorCode::UnknownWorkflow => ["要修改的工作流或智能体不存在。", "What is to be changed does not exist."],
+        ErrorCode::UnknownWorkflow => {
+            ["要修改的工作流或智能体不存在。", "The workflow or agent to change does not exist."]
+        }
         ErrorCode::UnknownSession => ["会话不存在。", "The session does not exist."],
         ErrorCode::StateConflict => [
             "会话状态已被其他程序修改，请重发消息。",
@@ -78,14 +84,14 @@ pub const fn error(code: ErrorCode, language: Language) -> &'static str {
     in_language(zh, en, language)
 }
 
-/// Gaps that do not stop the work.
+/// The text about gaps that do not stop the work.
 pub fn optional_gaps(gaps: &[String], language: Language) -> String {
     let zh = "以下可选能力尚未安装，将不会包含在内：";
     let en = "These optional parts are not installed and are left out:";
     with_list(in_language(zh, en, language), gaps.iter().map(String::as_str))
 }
 
-/// Gaps that nothing closes, and the alternatives that were offered.
+/// The text about gaps that no alternative closes, with the alternatives that were offered.
 pub fn hopeless_gaps(gaps: &[String], alternatives: &[AlternativeOption], language: Language) -> String {
     let zh = "以下必需能力始终缺失，目前无法实现。请修改需求，或安装这些能力后再试：";
     let en = "These required parts are still missing, so it cannot be done as it is. Please change the requirements, or install them:";
@@ -98,7 +104,7 @@ pub fn hopeless_gaps(gaps: &[String], alternatives: &[AlternativeOption], langua
     text
 }
 
-/// Why a document failed its checks for good.
+/// The text after the last failed check, with the reasons.
 pub fn failed_checks(problems: &[String], diagnosis: &str, language: Language) -> String {
     let zh = "生成的定义未能通过检查，请调整需求：";
     let en = "The definition did not pass its checks. Please change the requirements:";
@@ -106,14 +112,14 @@ pub fn failed_checks(problems: &[String], diagnosis: &str, language: Language) -
     with_list(in_language(zh, en, language), reasons)
 }
 
-/// Why the document of an author on another server failed its checks here, for this author.
+/// The reasons why the document of an author on another server failed its checks here. This author reads them.
 pub fn refused_document(problems: &[String], language: Language) -> String {
     let zh = "上一份定义未能通过检查，请重写并改正：";
     let en = "The last definition did not pass its checks. Write it again without these problems:";
     with_list(in_language(zh, en, language), problems.iter().map(String::as_str))
 }
 
-/// The artefact is ready.
+/// The text about the finished artefact.
 pub fn completed(artifact: Artifact, id: &str, published: bool, language: Language) -> String {
     match (language, artifact, published) {
         (Language::Zh, Artifact::Workflow, true) => format!("工作流 {id} 已创建，可以运行。"),
@@ -131,7 +137,7 @@ pub fn completed(artifact: Artifact, id: &str, published: bool, language: Langua
     }
 }
 
-/// The questions or alternatives of a message without words, as its words.
+/// The questions or alternatives of a message as text, for a message without a text of its own.
 pub(super) fn listed(content: &MessageContent) -> String {
     let questions = content.questions.iter().map(|question| question.question.as_str());
     let titles = content.alternatives.iter().map(|one| one.title.as_str());

@@ -7,12 +7,12 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 use std::collections::{BTreeMap, BTreeSet};
 use types::canonical;
 
-/// The fields that name an element of a list. The first one that the element has counts.
+/// The fields that identify an element of a list, in order of preference.
 const IDS: [&str; 3] = ["id", "node_id", "name"];
 /// Fields that only the store sets.
 const BOOKKEEPING: &str = "updated_at";
 
-/// The changes from one document to another, in the order of their paths.
+/// Returns the changes from one document to another, in the order of their paths.
 pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let mut found = Vec::new();
     compare("", before, after, &mut found);
@@ -57,7 +57,7 @@ fn either(path: &str, before: Option<&Value>, after: Option<&Value>, found: &mut
     }
 }
 
-/// The path of a field. A name with other characters than those of an identifier is quoted.
+/// Returns the path of a field. A name that is not an identifier is quoted.
 pub(super) fn field(path: &str, name: &str) -> String {
     let plain = !name.is_empty() && !name.contains(['.', '[', ']', '"']) && !name.contains(char::is_whitespace);
     match (path.is_empty(), plain) {
@@ -72,7 +72,7 @@ pub(super) fn element(path: &str, key: &str) -> String {
     format!("{path}[{key}]")
 }
 
-/// The elements with their keys, in order; `None` unless each element has a key of its own.
+/// Returns the elements with their keys, in order; `None` unless each element has a unique key.
 pub(super) fn keys(list: &[Value]) -> Option<Vec<(String, &Value)>> {
     let keyed: Vec<(String, &Value)> = list.iter().map(|value| Some((key(value)?, value))).collect::<Option<_>>()?;
     let unique: BTreeSet<&str> = keyed.iter().map(|(key, _)| key.as_str()).collect();
@@ -110,7 +110,8 @@ fn by_id<'v>(list: &'v [(String, &'v Value)]) -> BTreeMap<&'v str, &'v Value> {
     list.iter().map(|(key, value)| (key.as_str(), *value)).collect()
 }
 
-/// Compares lists whose elements have no ids: the shortest edit, with the places of the list that has the element.
+/// Compares lists whose elements have no ids, by the shortest edit. Paths contain the index in the list that has the
+/// element.
 fn by_place(path: &str, before: &[Value], after: &[Value], found: &mut Vec<Change>) {
     let text = |list: &[Value]| -> Vec<String> { list.iter().map(canonical::to_string).collect() };
     let at = |place: usize| element(path, &place.to_string());

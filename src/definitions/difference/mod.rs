@@ -1,4 +1,5 @@
-//! The difference of two documents of an agent or a workflow: what a reader has to know before a draft replaces them.
+//! The difference of two documents of an agent or a workflow, for a person who decides whether a draft may replace a
+//! document.
 //!
 //! `compare` finds the changes by path, `reach` the hosts and secrets that a document uses, `outline` writes a document as
 //! lines of YAML, and `readable` formats a difference for people.
@@ -23,13 +24,13 @@ use types::canonical;
 
 /// Limit in bytes on [`Difference::text`].
 const MAX_TEXT: usize = 64 * 1024;
-/// Characters from which a text counts as long, also if it has one line.
+/// Length in characters from which a text counts as long, even if it has one line.
 const LONG_TEXT: usize = 60;
-/// The fields at the top of a document that decide what is called, and in which order.
+/// The top-level fields of a document that determine which calls are made, and in which order.
 const ACTIONS: [&str; 11] =
     ["skills", "tools", "flows", "handoff", "coordinator", "mode", "nodes", "edges", "stages", "branches", "type"];
 
-/// What happened at a path.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -41,7 +42,7 @@ pub enum Op {
     Replace,
 }
 
-/// What a change concerns. The order is that of the changes in a difference.
+/// The subject of a change. A difference lists its changes in the order of these variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Concern {
@@ -60,11 +61,11 @@ pub enum Concern {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub op: Op,
-    /// The path, such as `skills[query_order].http.url`. `[]` behind a list is the order of its elements.
+    /// The path, such as `skills[query_order].http.url`. A path that ends with `[]` is the order of a list's elements.
     pub path: String,
-    /// What it concerns.
+    /// The subject of the change.
     pub concern: Concern,
     /// The old value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,7 +153,7 @@ fn concern(change: &Change) -> Concern {
     }
 }
 
-/// True for a text of which a reader wants to see the changed lines only.
+/// Returns true for a text of which only the changed lines are shown.
 fn is_long(text: &str) -> bool {
     text.contains('\n') || text.chars().nth(LONG_TEXT).is_some()
 }

@@ -1,9 +1,9 @@
-//! Writes a document as lines of YAML, with each line of a long text as a line of its own, so that a line diff of two
-//! documents shows changed sentences.
+//! Writes a document as lines of YAML. Each line of a long text becomes one line, so that a line diff of two documents
+//! shows the changed sentences.
 
 use serde_json::Value;
 
-/// The document as YAML.
+/// Returns the document as YAML.
 pub fn yaml(document: &Value) -> String {
     let mut text = String::new();
     block(document, 0, &mut text);

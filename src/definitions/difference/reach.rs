@@ -6,7 +6,7 @@ use decisions::hosts;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The field of a call that has its address.
+/// The field that contains the address of a call.
 const URL: &str = "url";
 
 /// A call of a host.
@@ -31,7 +31,7 @@ pub struct SentSecret {
     pub url_path: String,
 }
 
-/// Everything outside that a document reaches.
+/// The hosts that a document calls, and the secrets that it sends.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     hosts: BTreeSet<CalledHost>,
@@ -93,13 +93,13 @@ fn children<'v>(path: &str, value: &'v Value) -> Vec<(String, &'v Value)> {
     }
 }
 
-/// The host of an address. An address whose host cannot be told counts as a host of its own.
+/// Returns the host of an address. If the host cannot be determined, the whole address counts as the host.
 fn host(url: &str) -> String {
     hosts::host(url).unwrap_or_else(|_| url.to_owned())
 }
 
-/// In a workflow `${name}` is also an input or the output of a node; the names of secrets are those of environment
-/// variables.
+/// In a workflow `${name}` can also be an input or the output of a node. Only the names of secrets look like
+/// environment variables.
 fn is_secret(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_uppercase() || first == '_')
         && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')

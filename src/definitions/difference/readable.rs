@@ -1,11 +1,11 @@
-//! A difference as text for people: what is new outside first, then one entry for each change.
+//! A difference as text for people: new hosts and secrets first, then one entry for each change.
 
 use super::{Change, Concern, Difference, Op, is_long, outline};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::fmt::{self, Display, Formatter};
 
-/// The longest value in characters that is shown in the line of its change.
+/// The longest value, in characters, that is shown in the same line as its change.
 const MAX_INLINE: usize = 100;
 
 impl Display for Difference {

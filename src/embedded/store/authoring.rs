@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use storage::store::authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
 use storage::store::{Result, lane};
-use types::authoring::{Loaded, StoredState};
+use types::authoring::{Artifact, Loaded, StoredState};
 use types::session::{Kind, Session};
 use types::timestamp::Timestamp;
 
@@ -80,7 +80,7 @@ fn may_save(session: &Session, epoch: Option<u64>) -> bool {
         && epoch.map_or_else(free, |epoch| session.epoch == epoch && session.lease.is_some())
 }
 
-/// Reads a state. Only bytes of a newer version are an error.
+/// Reads a state. Fails only if a newer version of the program wrote it.
 fn loaded(session_id: &str, bytes: &[u8], now: Timestamp) -> std::result::Result<Loaded, FileFault> {
     match decode::<Value>(|| format!("the state of `{session_id}`"), bytes) {
         Ok(stored) => Ok(Loaded::read(session_id, stored, now)),
@@ -101,7 +101,9 @@ fn list(
     let mut found = Vec::new();
     for row in read.open_table(AUTHORING)?.iter()? {
         let (id, bytes) = row?;
-        let one = AuthoringSummary::from(loaded(id.value(), bytes.value(), now)?.state);
+        // A state of a newer version is not for this one to show.
+        let Ok(loaded) = loaded(id.value(), bytes.value(), now) else { continue };
+        let one = AuthoringSummary::from(loaded.state);
         if query.user_id.as_ref().is_none_or(|user| *user == one.user_id)
             && query.stage.is_none_or(|stage| stage == one.stage)
             && query.before.is_none_or(|before| one.updated_at < before)
@@ -116,15 +118,19 @@ fn list(
 }
 
 /// Removes a deleted workflow or agent from the states that name it.
-pub(super) fn forget_artefact(tables: &mut Tables<'_>, id: &str) -> std::result::Result<(), FileFault> {
+pub(super) fn forget_artefact(tables: &mut Tables<'_>, kind: Artifact, id: &str) -> std::result::Result<(), FileFault> {
     let (now, mut changed) = (tables.clock.now(), Vec::new());
     for row in tables.authoring.iter()? {
         let (session_id, bytes) = row?;
-        // A state of a newer version stays as it is.
+        // A state that a newer version wrote stays as it is.
         let Ok(loaded) = loaded(session_id.value(), bytes.value(), now) else { continue };
         let (mut stored, mut names) = (loaded.state, false);
+        // Ids of agents are not those of workflows.
+        if stored.artifact != kind {
+            continue;
+        }
         if stored.state.workflow_id.as_deref() == Some(id) {
-            // What others publish under the id from now on is not of this dialogue.
+            // A later document with this id may come from another dialogue, so this dialogue must forget the id.
             (stored.draft, stored.published) = (None, None);
             (stored.state.workflow_id, names) = (None, true);
         }
@@ -141,4 +147,33 @@ pub(super) fn forget_artefact(tables: &mut Tables<'_>, id: &str) -> std::result:
         tables.authoring.insert(session_id.as_str(), bytes.as_slice())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::EmbeddedFile;
+    use base::config::Settings;
+    use types::authoring::WorkflowContext;
+
+    #[tokio::test]
+    async fn a_state_of_a_newer_version_does_not_hide_the_others() {
+        let store = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &Settings::default()).unwrap();
+        for session_id in ["a", "newer", "z"] {
+            let context = WorkflowContext::default();
+            let state = StoredState::new(session_id.into(), session_id, "alice", context, Timestamp::default());
+            let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
+            assert!(store.create_authoring(new).await.unwrap());
+        }
+        let newer = |tables: &mut Tables<'_>| {
+            tables.authoring.insert("newer", br#"{"format":99}"#.as_slice())?;
+            Ok(())
+        };
+        store.file.write(newer).await.unwrap();
+        let query = AuthoringQuery { limit: 10, ..AuthoringQuery::default() };
+        let listed = store.authorings(query).await.unwrap();
+        let ids: Vec<_> = listed.iter().map(|one| one.session_id.as_str()).collect();
+        assert_eq!(ids, ["z", "a"]);
+        assert!(store.authoring("newer").await.is_err());
+    }
 }

@@ -63,7 +63,7 @@ impl Drafts for EmbeddedStore {
     }
 }
 
-/// The document of a version, which need not be one that this program can decode.
+/// The document of a version; this program may be unable to decode it.
 #[derive(Deserialize)]
 struct OfVersion {
     #[serde(alias = "config", alias = "definition")]
@@ -152,7 +152,7 @@ pub(super) fn drop_of(tables: &mut Tables<'_>, session_id: &str) -> std::result:
     Ok(dropped)
 }
 
-/// Makes a version the current one, if `over` still is. Returns what has come of it.
+/// Makes a version the current one if `over` is still the current hash. Returns the result.
 pub(super) fn publish<T: HasVersionTables>(
     tables: &mut Tables<'_>,
     record: &T,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::versioned::Versioned;
 use storage::store::{Result, lane};
+use types::authoring::Artifact;
 use types::run::RunRecord;
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -237,7 +238,9 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
     tables.version_marks.retain(|(_, agent, _), _| agent != id)?;
     tables.agent_days.retain(|(_, agent), _| agent != id)?;
     tables.owners.remove((AgentRecord::CURRENT, id))?;
-    super::authoring::forget_artefact(tables, id)?;
+    if erased.existed || erased.versions > 0 {
+        super::authoring::forget_artefact(tables, Artifact::Agent, id)?;
+    }
     note_deletion(tables);
     Ok(erased)
 }
@@ -245,8 +248,10 @@ fn erase_agent(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedD
 fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<ErasedDefinition, FileFault> {
     let existed = tables.workflows.remove(id)?.is_some();
     super::session_plans::erase_state(tables, id)?;
-    super::authoring::forget_artefact(tables, id)?;
     let versions = erase_versions::<WorkflowRecord>(tables, id)?;
+    if existed || versions > 0 {
+        super::authoring::forget_artefact(tables, Artifact::Workflow, id)?;
+    }
     tables.owners.remove((WorkflowRecord::CURRENT, id))?;
     tables.version_marks.retain(|(_, workflow, _), _| workflow != id)?;
     note_deletion(tables);

@@ -81,7 +81,7 @@ use types::session::Session;
 use types::session::history::MAX_ENTRIES;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{DayUse, TurnRecord};
 
 /// The name of the file in the folder `data_dir`.
 pub const FILE_NAME: &str = "turnwheel.redb";
@@ -358,6 +358,10 @@ impl Store for EmbeddedStore {
 
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>> {
         Ok(self.file.read(|read| queries::tokens_of_day(read, day, &agent_ids))?)
+    }
+
+    async fn use_tokens(&self, used: DayUse) -> Result<()> {
+        Ok(self.file.write(move |tables| turns::add_to_day(tables, &used)).await?)
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers> {

@@ -1,4 +1,4 @@
-//! Removes what is older than the settings keep it.
+//! Removes records that are older than their retention settings.
 
 use super::{EmbeddedStore, FileFault, audit, runs, session_plans, turns};
 

@@ -179,7 +179,7 @@ fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &En
     change.days.iter().try_for_each(|used| add_to_day(tables, used))
 }
 
-fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), FileFault> {
+pub(super) fn add_to_day(tables: &mut Tables<'_>, used: &DayUse) -> Result<(), FileFault> {
     let key = (used.day.as_str(), used.agent_id.as_str());
     let before = tables.agent_days.get(key)?.map_or(0, |tokens| tokens.value());
     tables.agent_days.insert(key, before.saturating_add(used.tokens))?;

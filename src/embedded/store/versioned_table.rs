@@ -211,7 +211,7 @@ fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool,
     Ok(true)
 }
 
-/// Stores a version, and makes it the current one. If it was a draft, it is one no longer.
+/// Stores a version, and makes it the current one. A draft becomes an ordinary version.
 pub(super) fn insert_current<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<(), FileFault> {
     tables.drafts.remove((T::VERSIONS, record.id(), record.hash()))?;
     let (current, versions) = T::tables(tables);

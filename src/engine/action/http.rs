@@ -91,7 +91,7 @@ pub struct HttpCaller {
     secrets: SecretFill,
     /// The session for which the calls are made.
     session: Arc<SessionFacts>,
-    /// Answers the calls of a rehearsal. With it no request is sent.
+    /// The answers to the calls of a rehearsal. If set, no request is sent.
     stand_in: Option<Arc<StandIn>>,
 }
 
@@ -134,7 +134,7 @@ impl HttpCaller {
         Self { session: Arc::new(session), ..self.clone() }
     }
 
-    /// A caller for a rehearsal: `stand_in` answers all calls, and no request is sent.
+    /// Creates a caller for a rehearsal: `stand_in` supplies the result of every call, and no request is sent.
     #[must_use]
     pub fn answering(&self, stand_in: Arc<StandIn>) -> Self {
         Self { stand_in: Some(stand_in), ..self.clone() }
@@ -163,12 +163,12 @@ impl HttpCaller {
         Box::pin(self.perform(call, params, Some(body), idempotency_key)).await
     }
 
-    /// What the call of an action would reach: its API, or the function of this id.
+    /// Describes the call that an action would make: of its API, or of the function with this id.
     pub(crate) fn would_call(&self, call: Option<&HttpCall>, id: &str, params: &Map<String, Value>) -> WouldCall {
         call.map_or_else(|| WouldCall::function(id, params), |call| self.would_send(call, params, None))
     }
 
-    /// What a call would send. In place of secrets it has asterisks.
+    /// Describes the request that a call would send. Secrets are replaced by asterisks.
     pub(crate) fn would_send(&self, call: &HttpCall, params: &Map<String, Value>, body: Option<&Value>) -> WouldCall {
         let masking = SecretFill::new(Arc::new(|_, _| Ok(MASK.to_owned())), Arc::clone(&self.secrets.mask));
         match (Self { secrets: masking, ..self.clone() }).prepare(call, params, body) {

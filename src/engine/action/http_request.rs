@@ -81,7 +81,7 @@ impl HttpCaller {
         Ok(HttpResponse { status: result.status.unwrap_or(200), data: result.result.unwrap_or_default() })
     }
 
-    /// What a request would send.
+    /// Describes the request that a call would send.
     pub(crate) fn would_request(&self, request: HttpRequest) -> WouldCall {
         match self.complete(request, "") {
             Ok(PreparedRequest { method, url, body, .. }) => {

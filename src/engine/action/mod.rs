@@ -6,7 +6,8 @@
 //! - [`call_values`] has the values of a call's placeholders. `http_request` sends the requests of HTTP nodes.
 //! - [`params`] checks the params of an action against its JSON Schema. [`template`](crate::template) fills
 //!   placeholders in URLs, headers and bodies. `outcome` counts and logs each action.
-//! - [`stand_in`] answers all calls of a rehearsal, so that none is made. [`would_call`] describes what they would have reached.
+//! - [`stand_in`] supplies the results of all calls of a rehearsal, so that none is made. [`would_call`] describes the
+//!   calls.
 
 pub mod call_values;
 pub mod function;

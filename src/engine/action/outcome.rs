@@ -22,6 +22,8 @@ pub(crate) struct CallLabels<'a> {
     pub(crate) target: &'a str,
     /// Whether the agent may use the target. If not, the action is refused, and the target is not used as a label.
     pub(crate) known: bool,
+    /// False where a stand-in answers: nothing was called.
+    pub(crate) counted: bool,
 }
 
 /// Counts and logs the result of a call.
@@ -32,13 +34,15 @@ pub(crate) fn report_result(labels: CallLabels<'_>, result: &ActionResult, took:
 
 /// Counts an action, and logs a warning if there is a `problem`. The surrounding span carries session and turn.
 pub(crate) fn report(labels: CallLabels<'_>, problem: Option<&str>, took: Duration) {
-    let CallLabels { kind, target, known } = labels;
+    let CallLabels { kind, target, known, counted } = labels;
     let (label, outcome) = match (known, problem) {
         (false, _) => (UNKNOWN, "refused"),
         (true, Some(_)) => (target, "failed"),
         (true, None) => (target, "ok"),
     };
-    metrics().action(kind, label, outcome);
+    if counted {
+        metrics().action(kind, label, outcome);
+    }
     if let Some(problem) = problem {
         let (target, ms) = (bounded(target, MAX_TARGET), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         warn!(kind, target, outcome, ms, "action failed: {}", bounded(problem, MAX_PROBLEM));

@@ -25,7 +25,8 @@ pub async fn run(
             ActionResult::failed(format!("there is no skill `{}`; the skills are: {known}", action.target))
         }
     };
-    let called = CallLabels { kind: "skill", target: &action.target, known: skill.is_some() };
+    let counted = http.stand_in().is_none();
+    let called = CallLabels { kind: "skill", target: &action.target, known: skill.is_some(), counted };
     outcome::report_result(called, &result, begun.elapsed());
     result
 }

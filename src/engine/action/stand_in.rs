@@ -1,5 +1,5 @@
-//! Stands in for everything outside while a draft is rehearsed or replayed: skills, tools, handoffs, flows in Rust, and the
-//! nodes of workflows get given outputs. Without one they fail, and nothing is called.
+//! Replaces all external calls while a draft is rehearsed or replayed: those of skills, tools, handoffs, flows in Rust
+//! and nodes of workflows. A call without an answer fails. No call is made.
 
 use super::ActionResult;
 use super::would_call::WouldCall;
@@ -7,11 +7,16 @@ use decisions::reference::resolve::as_text;
 use serde_json::{Map, Value};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
+use types::excerpt::cut;
 
-/// The id under which a test answers the endpoint of a handoff.
+/// The id in `answers` for the endpoint of a handoff.
 pub const HANDOFF_ID: &str = "handoff";
 /// The error code of a node that has no answer.
 pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
+/// The most reasons that are kept. A loop over thousands of items may ask for each of them, and reports have to stay small.
+const MAX_MISSING: usize = 50;
+/// The longest address in a reason, in bytes.
+const MAX_ADDRESS: usize = 500;
 
 /// Why a call of a rehearsal has no result. The call was not made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -22,7 +27,7 @@ pub enum NoAnswer {
     /// The recorded turn made no such call.
     #[error("replay: the recorded turn has no call of `{0}`, so its result is unknown")]
     NotRecorded(String),
-    /// A call under no id.
+    /// A call that has no id.
     #[error("rehearsal: `{0}` was not called, because a rehearsal reaches nothing outside")]
     Outside(String),
 }
@@ -43,39 +48,40 @@ pub struct RecordedCall {
 pub struct NotMade {
     /// The skill, tool, flow or node; [`HANDOFF_ID`] for a handoff.
     pub id: String,
-    /// Whether there was an answer in place of its result.
+    /// True if an answer replaced its result.
     pub answered: bool,
-    /// What it would have reached.
+    /// The call that would have been made.
     pub would_call: WouldCall,
 }
 
 enum Answers {
     /// Outputs by the id of an action or a node.
     Given(Mutex<Map<String, Value>>),
-    /// The calls that are left of a recorded turn.
+    /// The remaining calls of a recorded turn.
     Recorded(Mutex<Vec<RecordedCall>>),
 }
 
-/// The answers to all calls of one rehearsed session, run or turn.
+/// Supplies the results of all calls of one rehearsed session, run or turn.
 pub struct StandIn {
     answers: Answers,
+    /// The first distinct reasons, at most [`MAX_MISSING`].
     missing: Mutex<Vec<NoAnswer>>,
-    /// The calls so far; `None` if nobody asks for them.
+    /// The calls so far; `None` if they are not collected.
     calls: Option<Mutex<Vec<NotMade>>>,
 }
 
 impl StandIn {
-    /// Answers by the id of an action or a node, as often as it is called.
+    /// Returns the given answer for the id of an action or a node, at every call.
     pub fn given(answers: Map<String, Value>) -> Self {
         Self { answers: Answers::Given(Mutex::new(answers)), missing: Mutex::default(), calls: None }
     }
 
-    /// Has no answers until it is given some, and keeps what would have been called.
+    /// Starts without answers, and collects the calls that would have been made.
     pub fn watched() -> Self {
         Self { calls: Some(Mutex::default()), ..Self::given(Map::new()) }
     }
 
-    /// Replaces the answers, and forgets which calls had none.
+    /// Replaces the answers, and clears the list of calls without an answer.
     pub fn give(&self, answers: Map<String, Value>) {
         if let Answers::Given(given) = &self.answers {
             *locked(given) = answers;
@@ -83,12 +89,12 @@ impl StandIn {
         locked(&self.missing).clear();
     }
 
-    /// The calls since this was last asked, in order.
+    /// Returns the calls since the last call of this method, in order.
     pub fn take_calls(&self) -> Vec<NotMade> {
         self.calls.as_ref().map(|calls| std::mem::take(&mut *locked(calls))).unwrap_or_default()
     }
 
-    /// Notes a call that is not made.
+    /// Records a call that is not made.
     pub(crate) fn called(&self, id: &str, would_call: impl FnOnce() -> WouldCall) {
         if let Some(calls) = &self.calls {
             let call = NotMade { id: id.to_owned(), answered: self.has(id), would_call: would_call() };
@@ -96,21 +102,21 @@ impl StandIn {
         }
     }
 
-    /// Answers each recorded call once.
+    /// Returns each recorded result once.
     pub fn recorded(calls: Vec<RecordedCall>) -> Self {
         Self { answers: Answers::Recorded(Mutex::new(calls)), missing: Mutex::default(), calls: None }
     }
 
-    /// The calls that had no answer so far, in order.
+    /// The first calls that had no answer, in order and each once; at most 50.
     pub fn missing(&self) -> Vec<NoAnswer> {
         locked(&self.missing).clone()
     }
 
-    /// The result of a skill, a tool or a handoff.
+    /// Returns the result of a skill, a tool or a handoff.
     pub(crate) fn call(&self, id: &str, params: &Map<String, Value>) -> ActionResult {
         match &self.answers {
             Answers::Given(answers) => match locked(answers).get(id) {
-                // Null means no content, as in the response of an API.
+                // Null means an empty response, as for the response of an API.
                 Some(Value::Null) => ActionResult { result: None, ..ActionResult::ok(Value::Null) },
                 Some(output) => ActionResult::ok(output.clone()),
                 None => ActionResult::failed(self.refuse(id).to_string()),
@@ -122,8 +128,8 @@ impl StandIn {
         }
     }
 
-    /// The text of a flow, or the reason that it has none. `None` for a workflow without an answer, which may run,
-    /// because its nodes ask the stand-in themselves.
+    /// Returns the text of a flow, or the error. Returns `None` for a workflow without an answer: it runs, and its
+    /// nodes ask the stand-in.
     pub(crate) fn flow(
         &self,
         id: &str,
@@ -143,7 +149,7 @@ impl StandIn {
         }
     }
 
-    /// Whether there is an answer for an action.
+    /// Returns true if an action has an answer.
     pub(crate) fn has(&self, id: &str) -> bool {
         match &self.answers {
             Answers::Given(answers) => locked(answers).contains_key(id),
@@ -151,7 +157,7 @@ impl StandIn {
         }
     }
 
-    /// The given output of a node or an action.
+    /// Returns the given output of a node or an action.
     pub(crate) fn output(&self, id: &str) -> Option<Value> {
         match &self.answers {
             Answers::Given(answers) => locked(answers).get(id).cloned(),
@@ -159,7 +165,7 @@ impl StandIn {
         }
     }
 
-    /// Notes a call that has no answer, and returns the reason.
+    /// Records a call without an answer, and returns the error.
     pub(crate) fn refuse(&self, id: &str) -> NoAnswer {
         let reason = match &self.answers {
             Answers::Given(_) => NoAnswer::NotGiven(id.to_owned()),
@@ -168,18 +174,21 @@ impl StandIn {
         self.note(reason)
     }
 
-    /// Notes a call of an address under no id, and returns the reason.
+    /// Records a call of an address that has no id, and returns the error.
     pub(crate) fn refuse_address(&self, address: &str) -> NoAnswer {
-        self.note(NoAnswer::Outside(address.to_owned()))
+        self.note(NoAnswer::Outside(cut(address, MAX_ADDRESS).into_owned()))
     }
 
     fn note(&self, reason: NoAnswer) -> NoAnswer {
-        locked(&self.missing).push(reason.clone());
+        let mut missing = locked(&self.missing);
+        if missing.len() < MAX_MISSING && !missing.contains(&reason) {
+            missing.push(reason.clone());
+        }
         reason
     }
 }
 
-/// Takes the recorded call of this target, preferably the one with the same params.
+/// Removes and returns the recorded call of this target, preferably the one with the same params.
 fn take(calls: &mut Vec<RecordedCall>, id: &str, params: &Map<String, Value>) -> Option<ActionResult> {
     let same = calls.iter().position(|call| call.target == id && call.params == *params);
     let at = same.or_else(|| calls.iter().position(|call| call.target == id))?;
@@ -233,6 +242,19 @@ mod tests {
             (call("eta"), stand_in.missing(), stand_in.take_calls().len()),
             (false, vec![NoAnswer::NotGiven("eta".into())], 1)
         );
+    }
+
+    #[test]
+    fn of_many_calls_without_an_answer_the_first_distinct_ones_are_kept() {
+        let stand_in = StandIn::given(Map::new());
+        for nth in 0..20_000 {
+            stand_in.refuse("fetch");
+            stand_in.refuse_address(&format!("https://a.example.com/{nth}?{}", "x".repeat(10_000)));
+        }
+        let missing = stand_in.missing();
+        assert_eq!((missing.len(), &missing[0]), (MAX_MISSING, &NoAnswer::NotGiven("fetch".into())));
+        assert!(missing.iter().all(|reason| reason.to_string().len() < 2 * MAX_ADDRESS), "{missing:?}");
+        assert!(missing.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     #[test]

@@ -107,7 +107,8 @@ pub async fn run(
             ActionResult::failed(format!("there is no tool `{}`; the tools are: {}", action.target, known.join(", ")))
         }
     };
-    let called = CallLabels { kind: "tool", target: &action.target, known: tool.is_some() };
+    let counted = http.stand_in().is_none();
+    let called = CallLabels { kind: "tool", target: &action.target, known: tool.is_some(), counted };
     outcome::report_result(called, &result, begun.elapsed());
     result
 }

@@ -1,4 +1,4 @@
-//! What a call of a rehearsal would have reached.
+//! Descriptions of the calls that a rehearsal does not make.
 
 use decisions::reference::resolve::as_text;
 use schemars::JsonSchema;
@@ -9,7 +9,7 @@ use types::excerpt::cut;
 /// The largest body that is shown whole, in bytes.
 const MAX_BODY: usize = 16 * 1024;
 
-/// What a call would have reached. Secrets are masked.
+/// A call that would have been made. Secrets are masked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum WouldCall {
@@ -19,7 +19,7 @@ pub enum WouldCall {
         method: String,
         /// The address with its query.
         url: String,
-        /// The body; absent if there is none.
+        /// The body; absent if the request has no body.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         body: Option<Value>,
     },
@@ -27,7 +27,7 @@ pub enum WouldCall {
     Function {
         /// Its id.
         function: String,
-        /// What it would have been called with.
+        /// The params of the call.
         params: Value,
     },
     /// A node of a workflow that calls no API, such as a script or a statement of a database.
@@ -65,7 +65,7 @@ impl WouldCall {
     }
 }
 
-/// The value, or the beginning of its text.
+/// Returns the value, or an excerpt of its text.
 fn bounded(value: Value) -> Value {
     let text = as_text(&value);
     if text.len() <= MAX_BODY { value } else { Value::String(cut(&text, MAX_BODY).into_owned()) }

@@ -1,4 +1,4 @@
-//! The documents of a dialogue: the one that it begins with, and the one that the model writes, which is kept as a draft.
+//! The documents of a dialogue: the source, and the document that the model writes, which is stored as a draft.
 
 use super::Workbench;
 use crate::execution::stored as definitions;
@@ -28,7 +28,7 @@ pub const MAX_TURNS: usize = 4;
 /// The largest size of all tests, in bytes.
 const MAX_TEST_BYTES: usize = 128 * 1024;
 
-/// The document that a dialogue begins with.
+/// The source of a dialogue: the document that it edits, copies or has published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Source {
     /// The id of the agent or workflow.
@@ -42,12 +42,12 @@ pub struct Source {
 /// Why an id cannot be that of a new artefact.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum IdProblem {
-    /// Something has the id.
+    /// The id is taken.
     #[error(
         "there is a {kind} `{id}` already; set `preferences.target_id` to a free id, or edit it in another session"
     )]
     Taken {
-        /// The kind of thing.
+        /// The kind of the existing artefact.
         kind: &'static str,
         /// The id.
         id: String,
@@ -57,17 +57,27 @@ pub enum IdProblem {
     Illegal(String),
 }
 
-/// Returns the document that the next draft begins with: what is edited or copied, or what was published from here. It is
-/// read anew for each draft, so that a draft after somebody else's change begins with that change.
+/// Returns the source of the next draft: the document that the dialogue edits or copies, or the one that it has
+/// published. It is read again for each draft. After a change by another user, the next draft therefore starts from
+/// that change.
 pub async fn source(store: &dyn Store, stored: &StoredState) -> Result<Option<Source>, StoreError> {
     let context = &stored.state.workflow_context;
     let own = workflow_id(stored);
     let id = match context.origin {
-        _ if stored.published.is_some() => own.as_str(),
+        _ if stored.published.is_some() || is_in_use(store, stored, &own).await? => own.as_str(),
         Origin::Create => return Ok(None),
         Origin::Edit | Origin::Copy => context.source_workflow_id.as_str(),
     };
     current(store, stored.artifact, id).await
+}
+
+/// True if the last draft of a new artefact is in use, and the state does not say so: it was published while a turn was
+/// going on.
+async fn is_in_use(store: &dyn Store, stored: &StoredState, id: &str) -> Result<bool, StoreError> {
+    let (Some(draft), true) = (&stored.draft, is_new(stored)) else { return Ok(false) };
+    let user = &stored.state.user_id;
+    let is_theirs = !user.is_empty() && store.owner(stored.artifact, id).await?.as_ref() == Some(user);
+    Ok(is_theirs && current(store, stored.artifact, id).await?.is_some_and(|source| source.hash == draft.hash))
 }
 
 /// Returns the document that is in use under an id; the compiled-in one, if none is stored.
@@ -96,7 +106,7 @@ pub async fn check_id(bench: &Workbench, id: &str) -> Result<Result<(), IdProble
     }
     let store = bench.store.as_ref();
     let is_known = |found: Result<bool, StoreError>| match found {
-        // Something has the id, whatever it is.
+        // The document cannot be decoded, but the id is taken.
         Err(StoreError::Damaged { .. } | StoreError::Newer { .. }) => Ok(true),
         found => found,
     };
@@ -114,18 +124,28 @@ pub fn is_new(stored: &StoredState) -> bool {
     stored.published.is_none() && stored.state.workflow_context.origin != Origin::Edit
 }
 
+/// True if a user may learn what is in the stored texts of the dialogue's agent: it is theirs, or they may change it. An id
+/// alone gives no right: until the publication it can be that of anything.
+pub async fn reads_texts(store: &dyn Store, stored: &StoredState, user: &str) -> Result<bool, StoreError> {
+    if !is_new(stored) {
+        return Ok(true);
+    }
+    let owner = store.owner(Artifact::Agent, &workflow_id(stored)).await?;
+    Ok(owner.as_deref().is_some_and(|owner| owner == user))
+}
+
 /// A document with its tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
     /// The document.
     pub version: DraftVersion,
-    /// What the machine of the dialogue needs to know.
+    /// The facts about the draft for the machine.
     pub draft: NewDraft,
 }
 
-/// Reads the document and the tests in the model's answer. The engine sets the id; the model's is ignored. Whether the
-/// document can work is for the checks: here it must only be a document. `base_hash` is that of the [`source`] that the model
-/// was shown.
+/// Parses the document and the tests in the model's answer. The engine sets the id, and ignores the model's id. This
+/// function only checks that the answer is a document; the checks of the draft decide whether it can work. `base_hash`
+/// is that of the [`source`] in the model's prompt.
 pub fn make(stored: &StoredState, answer: &Generation, base_hash: Option<&str>) -> Result<Made, Unusable> {
     let artifact = stored.artifact;
     let field = artifact.as_str();
@@ -154,7 +174,7 @@ pub fn make(stored: &StoredState, answer: &Generation, base_hash: Option<&str>) 
         return Err(Unusable(problems));
     }
     let hash = canonical::hash(&document);
-    // One test is the engine's.
+    // One of the allowed tests is reserved for the engine's own.
     let tests = u32::try_from(cases.len() + 1).unwrap_or(u32::MAX);
     let draft = NewDraft { hash: hash.clone(), base_hash: base_hash.map(str::to_owned), tests, cases };
     Ok(Made { version: DraftVersion { artifact, id, hash, document }, draft })
@@ -184,13 +204,13 @@ fn check_kind(artifact: Artifact, tests: &[RehearsalTest]) -> Result<(), TestErr
     tests.iter().try_for_each(|test| test.check(artifact))
 }
 
-/// Keeps a document as a draft of the dialogue. Durable on return.
+/// Stores a document as a draft of the dialogue. Durable on return.
 pub async fn put_draft(store: &dyn Store, stored: &StoredState, made: &Made) -> Result<NewDraft, StoreError> {
     store.put_draft(made.version.clone(), &stored.state.session_id).await?;
     Ok(made.draft.clone())
 }
 
-/// Returns a version of the dialogue's artefact: the one with this hash, else the last draft.
+/// Returns a version of the dialogue's artefact: the one with this hash, or the last draft.
 pub async fn draft(
     store: &dyn Store,
     stored: &StoredState,
@@ -212,7 +232,7 @@ pub struct DraftView {
     pub artifact: Artifact,
     /// The hash of the document.
     pub hash: String,
-    /// The hash of the document that it began with.
+    /// The hash of the document from which it was made.
     pub base_hash: Option<String>,
     /// The document.
     pub document: Value,
@@ -224,7 +244,7 @@ pub struct DraftView {
     pub published: bool,
 }
 
-/// What the checks of a draft have found.
+/// The results of the checks of a draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Findings {
     /// Findings that make the document unusable.
@@ -236,7 +256,7 @@ pub struct Findings {
 }
 
 impl DraftView {
-    /// A version of the dialogue's artefact, for clients.
+    /// Creates the view of a version.
     pub fn new(stored: &StoredState, version: DraftVersion) -> Self {
         let last = stored.draft.as_ref().filter(|last| last.hash == version.hash);
         let report = last.and_then(|last| serde_json::from_str::<Debugging>(last.report.as_deref()?).ok());
@@ -254,7 +274,7 @@ impl DraftView {
     }
 }
 
-/// Why a document is no agent or workflow.
+/// Why a document cannot be read as an agent or a workflow.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The document is no agent.
@@ -274,7 +294,7 @@ pub fn read(version: &DraftVersion, now: Timestamp) -> Result<Definition, ReadEr
     })
 }
 
-/// Why an answer could not be kept as a draft.
+/// Why the document of an answer was not stored.
 #[derive(Debug, Error)]
 pub enum KeepError {
     /// The model is asked again.
@@ -285,7 +305,7 @@ pub enum KeepError {
     Store(#[from] StoreError),
 }
 
-/// Keeps the document of an answer as a draft. Durable on return; repeating it keeps it once.
+/// Stores the document of an answer as a draft. Durable on return; repeating the call changes nothing.
 pub async fn keep(store: &dyn Store, stored: &StoredState, answer: &Generation) -> Result<NewDraft, KeepError> {
     let base = source(store, stored).await?.map(|source| source.hash);
     let made = make(stored, answer, base.as_deref())?;

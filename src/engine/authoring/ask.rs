@@ -1,4 +1,4 @@
-//! The questions to the model. An answer that cannot be used goes back with what is wrong with it.
+//! Asks the model. If an answer cannot be used, the model gets the problems and is asked again.
 
 use super::catalogue::Catalogue;
 use super::drive::{Driver, Stopped};
@@ -21,7 +21,7 @@ use types::authoring::{ErrorCode, StoredState};
 const MAX_CORRECTIONS: u32 = 2;
 
 impl Driver<'_> {
-    /// Asks the model, and advances the dialogue by its answer.
+    /// Asks the model, and applies its answer to the dialogue.
     pub(super) async fn ask(
         &mut self,
         question: Question,
@@ -46,7 +46,8 @@ impl Driver<'_> {
         Err(Stopped::Fault(ErrorCode::InvalidAnswer, problem))
     }
 
-    /// What is installed. The analysis judges by it, so a repeated turn must see the same.
+    /// Returns the installed items. They are recorded, because the gap analysis of a repeated turn must use the same
+    /// ones.
     async fn catalogue(&self, question: Question, stored: &StoredState) -> Result<Catalogue, Stopped> {
         let catalogue = self.workshop.catalogue(stored);
         if question == Question::GapAnalysis {
@@ -87,7 +88,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Advances the dialogue by an answer. One that cannot be used leaves the state as it is.
+    /// Applies an answer to the dialogue. An answer that cannot be used leaves the state unchanged.
     async fn advance(
         &self,
         question: Question,
@@ -109,7 +110,7 @@ impl Driver<'_> {
         Ok(authoring::advance(stored, input, notes.clone(), self.journal.clock().now())?)
     }
 
-    /// Keeps the document of an answer.
+    /// Stores the document of an answer as a draft.
     async fn generated(&self, stored: &StoredState, answer: Generation) -> Result<Input, WorkshopError> {
         if answer.reopen {
             return Ok(Input::Reopened { reply: answer.reply });

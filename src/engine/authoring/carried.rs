@@ -1,5 +1,5 @@
-//! The state of a dialogue in gRPC calls. Its message lacks fields that this engine needs to continue. They travel in the
-//! metadata of the last entry, which the other side keeps unchanged.
+//! Converts the state of a dialogue for the wire. The wire format has no field for some data that this engine needs to
+//! resume a dialogue. That data travels in the metadata of the last entry, which a caller must return unchanged.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use types::authoring::{AgentState, ClarificationQuestion, GapRounds, Speaker, St
 /// The name in the metadata.
 const NAME: &str = "turnwheel";
 
-/// What the wire has no field for.
+/// The parts of a stored state without a field on the wire.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Carried {
@@ -22,7 +22,7 @@ struct Carried {
     resolves: BTreeMap<String, String>,
 }
 
-/// The state for the caller.
+/// Returns the state for the caller.
 pub fn carried(stored: &StoredState) -> AgentState {
     let mut state = stored.state.clone();
     let resolves = state.alternatives.iter().map(|one| (one.id.clone(), one.resolves.clone()));
@@ -41,8 +41,8 @@ pub fn carried(stored: &StoredState) -> AgentState {
     state
 }
 
-/// The state of a caller. `id` is that of the state, and of an artefact that has none yet. A state of another server lacks
-/// what is carried: then the dialogue goes on with what the wire has.
+/// Restores a caller's state. `id` becomes the id of the state, and of an artefact that has none yet. A state from
+/// another server has no such metadata; the dialogue then continues with the fields of the wire.
 pub fn restored(mut state: AgentState, id: String) -> StoredState {
     let mut found = None;
     for entry in &mut state.conversations {

@@ -1,4 +1,5 @@
-//! What is installed and can be used by an artefact. A capability that the model names must be in here, else it is a gap.
+//! The catalogue: the installed items that an artefact can use. A capability whose provider is not in the catalogue is
+//! a gap.
 
 use super::Workbench;
 use crate::admission::WorkersOverview;
@@ -34,16 +35,16 @@ pub struct Listing {
     pub hash: String,
 }
 
-/// An item for clients.
+/// An item, for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListedItem {
-    /// Names it, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`.
+    /// The id, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`.
     pub id: String,
     /// The part of the id before the first dot.
     pub kind: String,
     /// The rest of the id.
     pub title: String,
-    /// What it does, in one line.
+    /// The purpose, in one line.
     pub description: String,
 }
 
@@ -60,8 +61,8 @@ impl Item {
 }
 
 impl Catalogue {
-    /// Reads what is installed. With more than [`MAX_ITEMS`] or [`MAX_BYTES`] it has what is nearest to `words`, such as
-    /// the requirements.
+    /// Reads the installed items. Beyond [`MAX_ITEMS`] or [`MAX_BYTES`] it keeps the items that are closest to `words`,
+    /// such as the requirements.
     pub async fn gather(bench: &Workbench, words: &str) -> Result<Self, StoreError> {
         let store = bench.store.as_ref();
         let (crew, agents, workflows) =
@@ -126,7 +127,7 @@ const fn node_line(kind: NodeType) -> &'static str {
     }
 }
 
-/// A task agent itself, and the actions of any agent.
+/// Adds a task agent itself, and the actions of any agent.
 fn of_agent(agent: &Arc<AgentRecord>, items: &mut Vec<Item>) {
     let config = &agent.config;
     if let Some(prompt) = &config.system_prompt {
@@ -145,8 +146,8 @@ fn of_workflow(workflow: &Arc<WorkflowRecord>) -> Item {
     Item::new("workflow", workflow.id(), &line)
 }
 
-/// The items within the limits that share the most and the rarest words with `words`, in their order. Triggers and nodes
-/// stay.
+/// Returns the items, within the limits, that share the most and the rarest words with `words`. Keeps their order, and
+/// all triggers and nodes.
 fn nearest(items: Vec<Item>, words: &str) -> Vec<Item> {
     if items.len() <= MAX_ITEMS && items.iter().map(Item::bytes).sum::<usize>() <= MAX_BYTES {
         return items;
@@ -159,7 +160,7 @@ fn nearest(items: Vec<Item>, words: &str) -> Vec<Item> {
     let shared: Vec<Vec<String>> = items.iter().map(shared).collect();
     let mut having: HashMap<&str, u64> = HashMap::new();
     shared.iter().flatten().for_each(|word| *having.entry(word).or_default() += 1);
-    // A word that only one item has counts as much as one that all have, times the number of items.
+    // A word of only one item counts as much as a word of all items, times the number of items.
     let weight = |word: &String| items.len() as u64 / having.get(word.as_str()).copied().unwrap_or(1).max(1);
     let is_basic = |item: &Item| matches!(item.kind.as_str(), "trigger" | "node" | "builtin");
     let mut order: Vec<(usize, bool, u64)> =

@@ -4,7 +4,7 @@
 use super::artifact::{ReadError, read};
 use super::{Workbench, failing_calls, secrets};
 use crate::admission::{self, AdmissionError, WorkersOverview};
-use crate::rehearsal::{Draft, RehearsalTest, Rehearsed, RehearsedTest, TestResult};
+use crate::rehearsal::{Draft, DraftKnowledge, RehearsalTest, Rehearsed, RehearsedTest, TestResult};
 use decisions::authoring::Checked;
 use definitions::difference::new_hosts;
 use definitions::document::Finding;
@@ -18,12 +18,14 @@ use types::authoring::message::{Debugging, TestResults};
 use types::excerpt::cut;
 use types::plan::Plan;
 
-/// What is left of a stage's time when its rehearsal ends.
+/// The part of a stage's time that the rehearsal must not use.
 const MARGIN: Duration = Duration::from_secs(2);
 /// The largest size of one value in the report of a test, in bytes.
 const MAX_VALUE: usize = 4 * 1024;
-/// The most findings in a report.
+/// The most findings in a report, and the most calls in the report of a test.
 const MAX_FINDINGS: usize = 50;
+/// The largest size of one call in the report of a test, in bytes.
+const MAX_CALL: usize = 256;
 
 /// Why a draft could not be checked.
 #[derive(Debug, Error)]
@@ -31,7 +33,7 @@ pub enum CheckError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The document of the draft is gone. The dialogue writes it again.
+    /// The document of the draft no longer exists. The model writes it again.
     #[error("the draft {0} is no longer stored")]
     Lost(String),
 }
@@ -41,38 +43,53 @@ pub enum CheckError {
 pub struct Verdict {
     /// For the machine of the dialogue.
     pub checked: Checked,
-    /// The plan of the agent that the rehearsal has made.
+    /// The plan of the agent, made by the rehearsal.
     pub plan: Option<Plan>,
 }
 
-/// Checks the last draft of a dialogue within `limit`, the rest of its stage's time, and caches the plan of its agent: the
-/// first user after the publication then waits for no planning.
+/// Checks the last draft of a dialogue within `limit`, the remaining time of its stage. Caches the plan of its agent,
+/// so that the first user after the publication does not wait for the planning.
 pub async fn check(bench: &Workbench, stored: &StoredState, limit: Duration) -> Result<Checked, CheckError> {
     let lost = || CheckError::Lost(stored.draft.as_ref().map(|draft| draft.hash.clone()).unwrap_or_default());
     let version = super::artifact::draft(bench.store.as_ref(), stored, None).await?.ok_or_else(lost)?;
     let base = super::artifact::source(bench.store.as_ref(), stored).await?;
-    let cases = cases(stored);
-    let verdict = examine(bench, &version, &cases, base.as_ref().map(|base| &base.document), limit).await?;
+    let store = bench.store.as_ref();
+    let reads_texts = super::artifact::reads_texts(store, stored, &stored.state.user_id).await?;
+    let subject = Subject {
+        version: &version,
+        cases: &cases(stored),
+        base: base.as_ref().map(|base| &base.document),
+        knowledge: DraftKnowledge::stored(reads_texts),
+    };
+    let verdict = examine(bench, subject, limit).await?;
     if let Some(plan) = verdict.plan {
         bench.store.put_plan(plan).await?;
     }
     Ok(verdict.checked)
 }
 
-/// The tests that the model has written for the current draft.
+/// Returns the tests that the model has written for the current draft.
 pub(super) fn cases(stored: &StoredState) -> Vec<RehearsalTest> {
     let cases = stored.draft.iter().flat_map(|draft| &draft.cases);
     cases.filter_map(|text| serde_json::from_str(text).ok()).collect()
 }
 
-/// Checks a document that need not be stored, and writes nothing. `base` is the document that it was made from.
-pub async fn examine(
-    bench: &Workbench,
-    version: &DraftVersion,
-    cases: &[RehearsalTest],
-    base: Option<&Value>,
-    limit: Duration,
-) -> Result<Verdict, StoreError> {
+/// A document to examine.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// The document. It need not be stored.
+    pub version: &'a DraftVersion,
+    /// Its tests.
+    pub cases: &'a [RehearsalTest],
+    /// The document from which it was made.
+    pub base: Option<&'a Value>,
+    /// The texts from which an agent answers.
+    pub knowledge: DraftKnowledge,
+}
+
+/// Checks a document, and writes nothing.
+pub async fn examine(bench: &Workbench, subject: Subject<'_>, limit: Duration) -> Result<Verdict, StoreError> {
+    let Subject { version, cases, base, knowledge } = subject;
     let started = bench.clock.moment();
     let (admitted, errors, mut warnings) = validate(bench, version).await?;
     if let Some(base) = base {
@@ -87,10 +104,10 @@ pub async fn examine(
         let mut tests = cases.to_vec();
         tests.push(failing_calls::test(version.artifact, &version.document, cases));
         let limit = limit.saturating_sub(MARGIN.min(limit / 5)).saturating_sub(started.until(bench.clock.moment()));
-        let rehearsed = rehearse(bench, definition, &tests, limit).await;
+        let rehearsed = rehearse(bench, drafted(definition, knowledge), &tests, limit).await;
         report.tests = results(&rehearsed);
         plan = rehearsed.plan;
-        // The engine's own test says nothing of what the document is for.
+        // The engine's own test does not test the purpose of the document.
         let counts = |test: &RehearsedTest| cases.is_empty() || test.name != failing_calls::NAME;
         let has_run = |test: &RehearsedTest| !matches!(test.result, TestResult::NotRun { .. });
         if !rehearsed.tests.iter().any(|test| counts(test) && has_run(test)) {
@@ -107,13 +124,13 @@ pub async fn examine(
     Ok(Verdict { checked: Checked { report, problems }, plan })
 }
 
-/// The document as an agent or workflow that can work, or the errors of the validators.
+/// Returns the document as an agent or workflow that can work, or the errors of the validators.
 pub async fn usable(bench: &Workbench, version: &DraftVersion) -> Result<Result<Definition, Vec<Value>>, StoreError> {
     let (definition, errors, _) = validate(bench, version).await?;
     Ok(definition.ok_or(errors))
 }
 
-/// The definition if it can work, the errors, and the warnings.
+/// Returns the definition if it can work, the errors, and the warnings.
 pub(super) async fn validate(
     bench: &Workbench,
     version: &DraftVersion,
@@ -139,7 +156,8 @@ pub(super) async fn validate(
     Ok((admitted, errors, warnings.iter().map(|finding| json!(finding)).collect()))
 }
 
-/// The errors, with those of the rule for secrets. What a validator has found, too, is only marked.
+/// Adds the violations of the rule for secrets to the errors. If a validator has reported a violation already, its
+/// error only gets the name of the rule.
 fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors: &[Finding]) -> Vec<Value> {
     let refused = secrets::refused(version.artifact, &version.document, allowed);
     let mut found: Vec<Value> = errors
@@ -161,17 +179,20 @@ fn with_refused_secrets(version: &DraftVersion, allowed: &AllowedSecrets, errors
     found
 }
 
-async fn rehearse(bench: &Workbench, definition: Definition, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
+fn drafted(definition: Definition, knowledge: DraftKnowledge) -> Draft {
+    match definition {
+        Definition::Agent(agent) => Draft::Agent(agent, knowledge),
+        Definition::Workflow(workflow) => Draft::Workflow(workflow),
+    }
+}
+
+async fn rehearse(bench: &Workbench, draft: Draft, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
     let not_run = |reason: &str| {
         let tests = tests.iter().map(|test| {
             let result = TestResult::NotRun { reason: reason.to_owned() };
             RehearsedTest { name: test.name.clone(), result }
         });
         Rehearsed::new(tests.collect(), None)
-    };
-    let draft = match definition {
-        Definition::Agent(agent) => Draft::Agent(agent, Vec::new()),
-        Definition::Workflow(workflow) => Draft::Workflow(workflow),
     };
     let Some(rehearsal) = &bench.rehearsal else { return not_run("this process cannot rehearse drafts") };
     match rehearsal.rehearse(&draft, tests, limit).await {
@@ -192,8 +213,17 @@ fn results(rehearsed: &Rehearsed) -> TestResults {
     }
 }
 
-/// Cuts the values of a report.
+/// Cuts the values of a report: it is an event, which must fit into a message of the queue.
 fn shortened(mut test: Value) -> Value {
+    for field in ["calls", "unanswered"] {
+        let Some(calls) = test.get_mut(field).and_then(Value::as_array_mut) else { continue };
+        calls.truncate(MAX_FINDINGS);
+        for call in calls {
+            if let Some(text) = call.as_str().filter(|text| text.len() > MAX_CALL) {
+                *call = cut(text, MAX_CALL).into();
+            }
+        }
+    }
     for field in ["expected", "got", "reason"] {
         let Some(value) = test.get_mut(field) else { continue };
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -204,7 +234,7 @@ fn shortened(mut test: Value) -> Value {
     test
 }
 
-/// Why a draft failed, one sentence for each reason.
+/// Returns the reasons why a draft failed, one sentence each.
 fn problems(report: &Debugging) -> Vec<String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let finding = |finding: &Value| {
@@ -227,4 +257,19 @@ fn problems(report: &Debugging) -> Vec<String> {
         sentence
     };
     report.errors.iter().map(finding).chain(report.tests.failed.iter().map(failed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_test_is_bounded() {
+        let long = "x".repeat(100_000);
+        let test = json!({"name": "n", "result": "failed", "turn": 1, "what": "calls", "expected": long, "got": [long],
+            "calls": vec![long.as_str(); 1_000], "unanswered": vec![long.as_str(); 1_000]});
+        let short = shortened(test);
+        assert!(short.to_string().len() < 3 * (MAX_VALUE + MAX_FINDINGS * MAX_CALL), "{}", short.to_string().len());
+        assert_eq!((&short["what"], short["unanswered"].as_array().unwrap().len()), (&json!("calls"), MAX_FINDINGS));
+    }
 }

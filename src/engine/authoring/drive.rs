@@ -1,4 +1,4 @@
-//! Takes a dialogue through its stages until it waits for the user.
+//! Drives a dialogue through its stages until it waits for the user.
 
 use super::limit::Visit;
 use super::ports::{Interrupted, Outlet, Workshop, WorkshopError};
@@ -17,22 +17,22 @@ use tracing::{debug, warn};
 use types::authoring::{Body, ErrorCode, Event, StoredState};
 use types::model_names::ModelNames;
 
-/// The largest definition in an event, in bytes. A larger one is fetched by its URL.
+/// The largest definition in an event, in bytes. For a larger one the event has a URL.
 const MAX_DEFINITION: usize = 256 * 1024;
 
 /// Drives one turn of a dialogue.
 pub struct Driver<'a> {
-    /// What the stages work with.
+    /// Prompts, catalogue and documents for the stages.
     pub workshop: &'a dyn Workshop,
     /// The models, limited by the budget of the turn.
     pub models: &'a Models,
-    /// The models of the agent that authors.
+    /// The models of the agent `authoring`.
     pub model: &'a ModelNames,
     /// The journal of the turn.
     pub journal: &'a Journal,
-    /// The authoring agent on another server that leads the dialogue instead of the models; it neither checks nor publishes.
+    /// The authoring agent on another server. If there is one, it leads the dialogue instead of the models.
     pub remote: Option<&'a dyn Author>,
-    /// What the user has been shown of this turn.
+    /// The part of the text that the user has already seen in this turn.
     pub speech: Speech,
 }
 
@@ -64,7 +64,7 @@ impl From<WorkshopError> for Stopped {
     }
 }
 
-/// The recorded result of a part of a stage.
+/// The recorded result of a step of a stage.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Recorded<T> {
@@ -86,8 +86,8 @@ impl Driver<'_> {
         self.keep(stored, outlet).await
     }
 
-    /// Begins a turn without a message, with a state that an interrupted turn has left. Returns false if the dialogue
-    /// waits for the user.
+    /// Begins a turn without a message, from the state of an interrupted turn. Returns false if the dialogue waits for
+    /// the user.
     pub async fn go_on(
         &mut self,
         stored: &mut StoredState,
@@ -100,7 +100,7 @@ impl Driver<'_> {
         self.keep(stored, outlet).await.map(|()| true)
     }
 
-    /// Goes on with a turn that another attempt has begun. It may not have shown the events of its last save.
+    /// Resumes a turn that another attempt has begun. That attempt may not have published the events of its last save.
     pub async fn resume(&mut self, stored: &mut StoredState, outlet: &mut dyn Outlet) -> Result<(), Interrupted> {
         let events = stored.turn.as_ref().map(|turn| turn.events.clone()).unwrap_or_default();
         self.show(stored, events, outlet).await?;
@@ -108,7 +108,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Does what the dialogue needs until it waits for the user.
+    /// Performs the steps of the dialogue until it waits for the user.
     pub async fn drive(&mut self, stored: &mut StoredState, outlet: &mut dyn Outlet) -> Result<(), Interrupted> {
         let mut visit = Visit::new(stored, self.journal.clock());
         let mut exchange = Exchange::default();
@@ -149,7 +149,7 @@ impl Driver<'_> {
                 };
             }
             Next::Check if self.has_lost_draft(stored).await? => {
-                // The machine has it written again.
+                // The machine then asks the model to write the document again.
                 stored.draft = None;
                 stored.turn.get_or_insert_default().events.clear();
                 return Ok(());
@@ -161,7 +161,7 @@ impl Driver<'_> {
         advanced.map_err(|unusable| Stopped::Fault(ErrorCode::Internal, unusable.to_string()))
     }
 
-    /// True if the document of the current draft is gone.
+    /// Returns true if the document of the current draft no longer exists.
     async fn has_lost_draft(&self, stored: &StoredState) -> Result<bool, WorkshopError> {
         let Some(draft) = &stored.draft else { return Ok(false) };
         Ok(self.workshop.document(stored, &draft.hash).await?.is_none())
@@ -179,7 +179,7 @@ impl Driver<'_> {
         self.record("publish", "publish", stored, Durability::OnReturn, self.workshop.publish(stored)).await
     }
 
-    /// Runs a part of the current stage as a step, unless it is recorded.
+    /// Runs a step of the current stage, unless its result is recorded.
     pub(super) async fn record<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -214,15 +214,15 @@ impl Driver<'_> {
         }
     }
 
-    /// The part of the journal for the current state. A state that somebody else has changed has another version, and so
-    /// other keys.
+    /// Returns the part of the journal for the current state. A state that another program has changed has another
+    /// version, and so other keys.
     pub(super) fn scope(&self, stored: &StoredState) -> Journal {
         self.journal.scope(&format!("author@{}/{}", stored.version, stored.state.stage.as_str()))
     }
 
-    /// Saves the state, then shows the events that the last step has left.
+    /// Saves the state, then publishes the events of the last step.
     async fn keep(&mut self, stored: &mut StoredState, outlet: &mut dyn Outlet) -> Result<(), Interrupted> {
-        // A step whose record waits for a later write must not be lost when the state that follows from it is saved.
+        // The save must not make a state durable before the record of the step from which it follows.
         self.journal.settle().await?;
         outlet.save(stored).await?;
         let events = stored.turn.as_ref().map(|turn| turn.events.clone()).unwrap_or_default();
@@ -242,7 +242,7 @@ impl Driver<'_> {
         outlet.show(stored, events).await
     }
 
-    /// Adds the document to an event that tells of it. The stored event lacks it.
+    /// Adds the document to an event about it. The stored event does not contain it.
     async fn add_definition(&self, stored: &StoredState, event: &mut Event) -> Result<(), TurnError> {
         let (hash, definition, url) = match &mut event.body {
             Body::WorkflowDraft { data, .. } => (&data.hash, &mut data.definition, &mut data.definition_url),

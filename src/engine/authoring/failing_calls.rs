@@ -1,5 +1,5 @@
-//! The engine's own test of a draft: every call fails. It passes if the draft does not claim what the calls would have
-//! brought, as the model's tests have it.
+//! The engine's own test of a draft, in which every call fails. It passes if the draft's replies do not contain the
+//! results that the calls have in the model's tests.
 
 use crate::rehearsal::{ExpectedOutput, ExpectedTurn, RehearsalTest, TestTurn, Texts};
 use serde_json::{Map, Value};
@@ -7,14 +7,14 @@ use types::authoring::Artifact;
 
 /// The name of the test in reports.
 pub const NAME: &str = "every call fails";
-/// The shortest text of a result that can be told from a chance hit, in bytes.
+/// Shorter results, in bytes, are not searched for: a reply may contain them by chance.
 const MIN_RESULT: usize = 4;
-/// What a user says when the model has written no test.
+/// The user's message if the model has written no test.
 const GREETING: &str = "你好 / Hello";
 
-/// The test for a draft with these tests of the model.
+/// Returns the engine's test for a draft with these tests of the model.
 pub fn test(artifact: Artifact, document: &Value, cases: &[RehearsalTest]) -> RehearsalTest {
-    // The test with the most results is the one with the most to invent.
+    // The test with the most answers gives the draft the most results to invent.
     let case = cases.iter().max_by_key(|case| case.answers.len()).cloned().unwrap_or_default();
     let invented = invented(document, &case);
     let not_contains = (!invented.is_empty()).then_some(Texts::All(invented));
@@ -36,7 +36,7 @@ pub fn test(artifact: Artifact, document: &Value, cases: &[RehearsalTest]) -> Re
     }
 }
 
-/// The texts in the results of a test that neither the document nor the user says.
+/// Returns the texts in the answers of a test that are neither in the document nor in the user's messages.
 fn invented(document: &Value, case: &RehearsalTest) -> Vec<String> {
     let mut results = Vec::new();
     case.answers.values().for_each(|answer| texts(answer, &mut results));

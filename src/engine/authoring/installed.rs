@@ -1,26 +1,29 @@
-//! What the stages of a dialogue work with in this installation: its store, prompts, names and knowledge.
+//! The workshop of an installation: its store, prompts, names and knowledge.
 
 use super::artifact;
 use super::catalogue::Catalogue;
-use super::checks::{self, CheckError};
+use super::checks::{self, CheckError, Subject};
 use super::ports::{Prepared, Workshop, WorkshopError};
 use super::prompt::{self, Facts};
 use super::publication::{self, Order};
-use crate::budget::TokenMeter;
+use crate::budget::{DayMeter, TokenMeter};
 use crate::execution::{Services, stored};
 use crate::journal::Journal;
 use crate::knowledge::{Hit, Library};
 use crate::model::{Models, PromptMessage};
 use crate::prompt::{PromptError, Prompts};
+use crate::rehearsal::DraftKnowledge;
 use crate::workbench::Workbench;
 use async_trait::async_trait;
+use base::clock::Clock;
+use base::config::Budget;
 use decisions::authoring::answer::Generation;
 use decisions::authoring::{Checked, NewDraft, Publication, Question};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use storage::store::DraftVersion;
+use storage::store::{DraftVersion, Store, StoreError};
 use types::agent::AgentConfig;
 use types::authoring::{ErrorCode, Origin, Speaker, StoredState};
 
@@ -30,22 +33,22 @@ pub const AGENT_ID: &str = "authoring";
 /// The largest number of passages of the agent's knowledge in a prompt.
 const MAX_PASSAGES: usize = 5;
 
-/// What the stages work with in this installation.
+/// The workshop of this installation.
 pub struct Installed<'a> {
     bench: &'a Workbench,
     prompts: &'a Prompts,
     knowledge: &'a Library,
     agent: &'a AgentConfig,
-    /// The drafts of a dialogue that writes nothing.
+    /// The drafts of a dialogue that stores nothing.
     unsaved: Option<Unsaved>,
 }
 
-/// Drafts in memory, by their hashes. Cheap to clone: all clones have the same drafts.
+/// Drafts in memory, by their hashes. Cheap to clone: all clones share the drafts.
 #[derive(Clone, Debug, Default)]
 pub struct Unsaved(Arc<Mutex<HashMap<String, DraftVersion>>>);
 
 impl Unsaved {
-    /// The document with this hash.
+    /// Returns the document with this hash.
     pub fn document(&self, hash: &str) -> Option<Value> {
         self.get(hash).map(|version| version.document)
     }
@@ -60,28 +63,28 @@ impl Unsaved {
 }
 
 impl<'a> Installed<'a> {
-    /// For dialogues with this agent.
+    /// Creates a workshop for dialogues with this agent.
     pub fn new(bench: &'a Workbench, prompts: &'a Prompts, knowledge: &'a Library, agent: &'a AgentConfig) -> Self {
         Self { bench, prompts, knowledge, agent, unsaved: None }
     }
 
-    /// With the parts of a worker.
+    /// Creates a workshop from the parts of a worker.
     pub fn of(services: &'a Services, agent: &'a AgentConfig) -> Self {
         Self::new(&services.workbench, &services.prompts, &services.knowledge, agent)
     }
 
-    /// Keeps drafts here instead of in the store, and publishes nothing: the dialogue writes nothing.
+    /// Keeps drafts in memory instead of in the store, and publishes nothing.
     #[must_use]
     pub fn unsaved(self, drafts: Unsaved) -> Self {
         Self { unsaved: Some(drafts), ..self }
     }
 
-    /// The current draft, if it is one of those in memory.
+    /// Returns the current draft if it is in memory.
     fn unsaved_draft(&self, stored: &StoredState) -> Option<DraftVersion> {
         self.unsaved.as_ref()?.get(&stored.draft.as_ref()?.hash)
     }
 
-    /// The passages about the user's last message, in the stages in which the user is asked.
+    /// Returns the passages about the user's last message, in the stages that ask the user.
     async fn passages(&self, question: Question, stored: &StoredState) -> Result<Vec<Hit>, WorkshopError> {
         let asks =
             matches!(question, Question::Clarification | Question::Negotiation | Question::AlternativeGeneration);
@@ -92,7 +95,7 @@ impl<'a> Installed<'a> {
         }
     }
 
-    /// The definitions of the tools and skills in the catalogue.
+    /// Returns the definitions of the tools and skills in the catalogue.
     async fn parts(&self, catalogue: &Catalogue) -> Result<BTreeMap<String, Value>, WorkshopError> {
         if !catalogue.items.iter().any(|item| matches!(item.kind.as_str(), "tool" | "skill")) {
             return Ok(BTreeMap::new());
@@ -101,7 +104,7 @@ impl<'a> Installed<'a> {
         Ok(prompt::parts(catalogue, agents.good.iter().map(AsRef::as_ref)))
     }
 
-    /// The document that the dialogue begins with. One that is edited or copied must exist.
+    /// Returns the source of the dialogue. Fails if the document to edit or copy does not exist.
     async fn source(&self, stored: &StoredState) -> Result<Option<Value>, WorkshopError> {
         let source = artifact::source(self.bench.store.as_ref(), stored).await?;
         let context = &stored.state.workflow_context;
@@ -119,7 +122,7 @@ impl Workshop for Installed<'_> {
         let info = stored.state.clarification_context.collected_info.values().map(String::as_str);
         let words: Vec<&str> = [stored.state.intent_summary.as_str()].into_iter().chain(info).collect();
         let mut catalogue = Catalogue::gather(self.bench, &words.join("\n")).await?;
-        // It writes documents, and serves in none.
+        // The agent `authoring` writes documents, and cannot be used in one.
         catalogue.items.retain(|item| item.id.strip_prefix("agent.") != Some(AGENT_ID));
         Ok(catalogue)
     }
@@ -176,8 +179,11 @@ impl Workshop for Installed<'_> {
     async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError> {
         if let Some(version) = self.unsaved_draft(stored) {
             let base = artifact::source(self.bench.store.as_ref(), stored).await?.map(|source| source.document);
+            // A caller names its user and its artefact itself, which proves nothing: no draft answers from stored texts.
+            let knowledge = DraftKnowledge::default();
             let cases = checks::cases(stored);
-            return Ok(checks::examine(self.bench, &version, &cases, base.as_ref(), limit).await?.checked);
+            let subject = Subject { version: &version, cases: &cases, base: base.as_ref(), knowledge };
+            return Ok(checks::examine(self.bench, subject, limit).await?.checked);
         }
         checks::check(self.bench, stored, limit).await.map_err(|error| match error {
             CheckError::Store(error) => error.into(),
@@ -191,16 +197,26 @@ impl Workshop for Installed<'_> {
         }
         let hash = stored.draft.as_ref().map(|draft| draft.hash.as_str()).unwrap_or_default();
         let user = stored.state.user_id.as_str();
-        // Somebody who changes what exists does not take it from its owner.
+        // A user who changes an existing artefact does not become its owner.
         let owner = Some(user).filter(|user| !user.is_empty() && artifact::is_new(stored));
         let order = Order { hash, by: user, owner, force: false };
         Ok(publication::told(publication::publish(self.bench, stored, order).await?))
     }
 }
 
-/// The models for a dialogue without a lane, limited by the budgets of its agent.
+/// Returns the models for a dialogue without a lane, limited by the budgets of its agent.
 pub fn limited_models(services: &Services, journal: &Journal, agent: &AgentConfig) -> Models {
     services.models.limited_by(TokenMeter::for_turn(&services.budgets, journal.clone(), agent, 0))
+}
+
+/// The budget of the authoring agent's day, in which the model calls of its drafts count; `None` if it has no limit.
+pub async fn day_meter(
+    store: &Arc<dyn Store>,
+    defaults: &Budget,
+    clock: Clock,
+) -> Result<Option<Arc<DayMeter>>, StoreError> {
+    let agent = stored::agent(store.as_ref(), AGENT_ID).await?;
+    Ok(agent.and_then(|agent| DayMeter::of(store, defaults, &agent.config, clock)))
 }
 
 fn broken(error: &PromptError) -> WorkshopError {

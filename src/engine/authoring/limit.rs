@@ -1,4 +1,4 @@
-//! The time that one stage may take.
+//! The time limit of a stage.
 
 use crate::model::{DeltaSink, Model, ModelError, ModelReply, ModelRequest};
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::authoring::{Stage, StoredState};
 
-/// The visit of one stage, which may take `timeout_seconds`. A repeated turn starts it again.
+/// One visit of a stage, which may take `timeout_seconds`. A repeated turn starts the visit again.
 #[derive(Clone, Debug)]
 pub(super) struct Visit {
     stage: Stage,
@@ -35,24 +35,24 @@ impl Visit {
         }
     }
 
-    /// The seconds that the whole visit may take.
+    /// Returns the time limit of the whole visit, in seconds.
     pub(super) const fn seconds(&self) -> u32 {
         self.seconds
     }
 
-    /// The time that is left.
+    /// Returns the remaining time.
     pub(super) fn left(&self) -> Duration {
         Duration::from_secs(self.seconds.into()).saturating_sub(self.begun.until(self.clock.moment()))
     }
 
-    /// Returns the result of `work`, or `None` if the visit takes longer than it may.
+    /// Returns the result of `work`, or `None` if it takes longer than the remaining time.
     pub(super) async fn limit<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let left = self.left();
         if left.is_zero() { None } else { self.clock.timeout(left, work).await }
     }
 }
 
-/// A model that has to answer within the visit of a stage.
+/// A model that must answer within the visit of a stage.
 pub(super) struct TimedModel {
     pub(super) model: Arc<dyn Model>,
     pub(super) visit: Visit,

@@ -1,4 +1,5 @@
-//! What the driver of a dialogue needs of its surroundings. On a lane, [`Outlet`] is the turn, over gRPC the call.
+//! The interfaces that the driver of a dialogue uses. On a lane, the turn implements [`Outlet`]; over gRPC, the call
+//! does.
 
 use super::catalogue::Catalogue;
 use crate::execution::TurnError;
@@ -13,17 +14,17 @@ use storage::store::StoreError;
 use thiserror::Error;
 use types::authoring::{ErrorCode, Event, StoredState};
 
-/// Where the states and the events of a dialogue go.
+/// The destination of the states and the events of a dialogue.
 #[async_trait]
 pub trait Outlet: Send {
-    /// Saves a state over the version that it was made from, and raises its version. Durable on return.
+    /// Saves a state if the stored one still has the version that was read, and raises its version. Durable on return.
     async fn save(&mut self, stored: &mut StoredState) -> Result<(), Interrupted>;
 
-    /// Shows the events of a state that is saved. The same events may be shown again: their `seq` says so.
+    /// Publishes the events of a saved state. An event may be published again, with the same `seq`.
     async fn show(&mut self, stored: &StoredState, events: Vec<Event>) -> Result<(), Interrupted>;
 
-    /// Shows a piece of a text that the model is writing, before the state is saved. Pieces that cannot be shown are lost:
-    /// the whole text follows them.
+    /// Publishes a piece of a text that the model is writing, before the state is saved. If a piece cannot be
+    /// published, it is dropped: the whole text follows.
     async fn show_piece(&mut self, piece: Event);
 }
 
@@ -32,17 +33,17 @@ pub trait Outlet: Send {
 pub struct Prepared {
     /// The request.
     pub request: ModelRequest,
-    /// Added to the metadata of the messages that follow from the answer, such as the sources of passages.
+    /// Metadata for the messages that follow from the answer, such as the sources of passages.
     pub notes: BTreeMap<String, String>,
 }
 
-/// What the stages work with: prompts, catalogue, documents.
+/// The prompts, the catalogue and the documents for the stages.
 #[async_trait]
 pub trait Workshop: Send + Sync {
-    /// What is installed, for the requirements of this dialogue.
+    /// Returns the installed items for the requirements of this dialogue.
     async fn catalogue(&self, stored: &StoredState) -> Result<Catalogue, WorkshopError>;
 
-    /// The request for the answer to a question. The caller adds the idempotency key.
+    /// Returns the request for the answer to a question. The caller adds the idempotency key.
     async fn request(
         &self,
         question: Question,
@@ -50,14 +51,14 @@ pub trait Workshop: Send + Sync {
         catalogue: &Catalogue,
     ) -> Result<Prepared, WorkshopError>;
 
-    /// The messages to append if an answer cannot be used: the answer, and why.
+    /// Returns the messages to append if an answer cannot be used: the answer, and its problems.
     fn correction(&self, answer: String, problem: &str) -> Result<[PromptMessage; 2], WorkshopError>;
 
-    /// Keeps the document of an answer as a draft. Repeating it keeps it once. [`WorkshopError::Unusable`] if there is no
-    /// document that can be kept.
+    /// Stores the document of an answer as a draft. Repeating it stores it once. Fails with [`WorkshopError::Unusable`]
+    /// if the answer has no document that can be stored.
     async fn keep_draft(&self, stored: &StoredState, answer: &Generation) -> Result<NewDraft, WorkshopError>;
 
-    /// The kept document with this hash.
+    /// Returns the stored document with this hash.
     async fn document(&self, stored: &StoredState, hash: &str) -> Result<Option<Value>, WorkshopError>;
 
     /// Validates the current draft and rehearses its tests, within `limit`.
@@ -78,7 +79,7 @@ pub enum Interrupted {
     Conflict,
 }
 
-/// Why a part of a stage has no result.
+/// Why a step of a stage has no result.
 #[derive(Debug, Error)]
 pub enum WorkshopError {
     /// The turn is repeated, or ends, like every turn with this error.

@@ -1,4 +1,4 @@
-//! Puts a draft into use: by its hash, and only if it is still the last one, the source has not moved and the tests passed.
+//! Publishes a draft: only if its hash is that of the last draft, the source has not changed, and the tests passed.
 
 use super::artifact::{IdProblem, check_id, current, draft, is_new};
 use super::{Workbench, checks};
@@ -9,23 +9,23 @@ use storage::store::{Definition, DraftVersion, PublishDefinition, PublishEnd, St
 use thiserror::Error;
 use types::authoring::{Artifact, Published, StoredState};
 
-/// Who publishes what.
+/// A request to publish a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order<'a> {
     /// The hash of the draft that the caller means.
     pub hash: &'a str,
     /// Who publishes it.
     pub by: &'a str,
-    /// The user who owns it from now on. Operators and anonymous callers own nothing.
+    /// The owner after the publication. Operators and anonymous callers own nothing.
     pub owner: Option<&'a str>,
-    /// Publishes it in spite of failed tests. The publication says so.
+    /// Publishes the draft although its tests have not passed. The publication records this.
     pub force: bool,
 }
 
-/// A draft that is in use.
+/// A draft that was published.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
-    /// For the state of the dialogue.
+    /// The publication, for the state of the dialogue.
     pub published: Published,
     /// False if the same document was in use already.
     pub changed: bool,
@@ -39,10 +39,10 @@ pub enum Refusal {
     /// There is no draft.
     #[error("the dialogue has no draft yet")]
     NoDraft,
-    /// The caller means another draft than the last one.
-    #[error("the last draft has the hash {0}; look at it and publish that one")]
+    /// The hash is not that of the last draft.
+    #[error("the last draft has the hash {0}; check it, and publish this hash")]
     StaleHash(String),
-    /// Somebody else has changed what the draft replaces.
+    /// The document that the draft replaces has changed.
     #[error(
         "`{id}` has changed since the draft was made: it was {}, and is {}; continue the dialogue, which then begins with \
          the new version",
@@ -60,7 +60,7 @@ pub enum Refusal {
     /// The draft has not passed its checks.
     #[error("the draft has not passed its tests: {}; correct it in the dialogue, or publish it with `force`", .0.join("; "))]
     TestsFailed(Vec<String>),
-    /// Something else has the id.
+    /// The id is taken.
     #[error(transparent)]
     Id(IdProblem),
     /// The document cannot work, whatever its tests say.
@@ -112,14 +112,14 @@ pub async fn publish(
     let passed = last.ok == Some(true);
     let forced = !passed && order.force;
     let published = Published { hash: last.hash.clone(), at: bench.clock.now(), by: order.by.to_owned(), forced };
-    // Read first, so that a version that is stored from here on is not replaced.
+    // Read first: the publication then fails if a version is stored after this line.
     let over = stored_hash(bench, stored.artifact, &id).await?;
     let now = current(store, stored.artifact, &id).await?.map(|source| source.hash);
     if now.as_ref() == Some(&last.hash) {
         if let Err(refusal) = check_adoption(bench, stored, &id, order.owner).await? {
             return Ok(Err(refusal));
         }
-        // Published before: by a turn that was interrupted before it saved the state, or by somebody else.
+        // The draft was published before: by an interrupted turn that did not save the state, or by another dialogue.
         let published = stored.published.clone().filter(|known| known.hash == last.hash).unwrap_or(published);
         return Ok(Ok(Done { published, changed: false, warnings: Vec::new() }));
     }
@@ -130,7 +130,7 @@ pub async fn publish(
         return Ok(Err(refusal));
     }
     let Some(version) = draft(store, stored, None).await? else { return Ok(Err(Refusal::NoDraft)) };
-    // The world may have changed since the draft was checked.
+    // Secrets, workers and other definitions may have changed since the draft was checked.
     let (definition, warnings) = match admitted(bench, &version).await? {
         Ok(admitted) => admitted,
         Err(refusal) => return Ok(Err(refusal)),
@@ -143,7 +143,7 @@ pub async fn publish(
     })
 }
 
-/// Checks that a new artefact does not take over the same document that somebody else has published under its id.
+/// Checks that a new artefact does not take over an equal document that another user has published under its id.
 async fn check_adoption(
     bench: &Workbench,
     stored: &StoredState,
@@ -154,12 +154,18 @@ async fn check_adoption(
         return Ok(Ok(()));
     }
     let owner = bench.store.owner(stored.artifact, id).await?;
-    let is_own = owner.as_deref() == by || owner.as_deref() == Some(&stored.state.user_id);
+    let is_theirs = owner.as_deref() == by || owner.as_deref() == Some(&stored.state.user_id);
     let taken = || Refusal::Id(IdProblem::Taken { kind: stored.artifact.as_str(), id: id.to_owned() });
-    Ok(if is_own { Ok(()) } else { Err(taken()) })
+    Ok(if is_theirs || is_own(stored, id, owner.as_deref()) { Ok(()) } else { Err(taken()) })
 }
 
-/// Checks that nobody else's work is replaced.
+/// True for what this dialogue has published without its state saying so, as while a turn was going on. Without a
+/// `target_id` an artefact has the id of its dialogue, which nothing else gets by itself.
+fn is_own(stored: &StoredState, id: &str, owner: Option<&str>) -> bool {
+    id == stored.id && owner.is_none_or(|owner| owner == stored.state.user_id)
+}
+
+/// Checks that the publication replaces only the version from which the draft was made.
 async fn check_place(
     bench: &Workbench,
     stored: &StoredState,
@@ -168,6 +174,11 @@ async fn check_place(
     now: Option<&String>,
 ) -> Result<Result<(), Refusal>, StoreError> {
     if is_new(stored) {
+        let owner = bench.store.owner(stored.artifact, id).await?;
+        let goes_on = now == base && owner.as_ref() == Some(&stored.state.user_id);
+        if now.is_some() && (goes_on || is_own(stored, id, owner.as_deref())) {
+            return Ok(Ok(()));
+        }
         return Ok(check_id(bench, id).await?.map_err(Refusal::Id));
     }
     if now == base {
@@ -197,7 +208,7 @@ async fn admitted(
     })
 }
 
-/// The hash of the stored version; `None` also for a compiled-in definition that nothing has replaced.
+/// Returns the hash of the stored version; `None` also for a compiled-in definition that no stored version replaces.
 async fn stored_hash(bench: &Workbench, artifact: Artifact, id: &str) -> Result<Option<String>, StoreError> {
     Ok(match artifact {
         Artifact::Agent => bench.store.agent(id).await?.map(|agent| agent.hash.clone()),
@@ -205,7 +216,7 @@ async fn stored_hash(bench: &Workbench, artifact: Artifact, id: &str) -> Result<
     })
 }
 
-/// The result for the machine of the dialogue.
+/// Converts the result for the machine of the dialogue.
 pub fn told(result: Result<Done, Refusal>) -> Publication {
     match result {
         Ok(done) => Publication::Done(done.published),

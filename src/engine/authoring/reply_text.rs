@@ -1,16 +1,17 @@
-//! Reads the words for the user out of an answer that is still being written: the JSON text `{"reply": "…", …}`.
+//! Parses the words for the user from an answer that the model is still writing: the JSON text `{"reply": "…", …}`.
 
-/// The longest prefix of an answer in which its `reply` may begin. White space in it could be endless.
+/// The longest prefix of an answer, in bytes, in which `reply` must begin. Without this limit, white space could be
+/// endless.
 const MAX_START: usize = 1024;
 
-/// What an answer begins with, apart from white space.
+/// The first characters of an answer, apart from white space.
 const START: [&str; 4] = ["{", "\"reply\"", ":", "\""];
 
-/// Reads the `reply` of one answer. If it is not the answer's first field, it has no words.
+/// Parses the `reply` of one answer. If it is not the answer's first field, there are no words to show.
 #[derive(Debug, Default)]
 pub(super) struct ReplyText {
     place: Place,
-    /// Text of the answer that is not read yet.
+    /// The part of the answer that is not parsed yet.
     unread: String,
 }
 
@@ -30,7 +31,7 @@ enum Start {
 }
 
 impl ReplyText {
-    /// Reads the next piece of the answer. Returns the words in it.
+    /// Parses the next piece of the answer. Returns the words in it.
     pub(super) fn push(&mut self, piece: &str) -> String {
         if self.place == Place::After {
             return String::new();
@@ -57,7 +58,7 @@ impl ReplyText {
         self.unread = String::new();
     }
 
-    /// The words in the text that is not read yet, up to an escape that is not complete.
+    /// Returns the words in the unparsed part, up to an incomplete escape.
     fn words(&mut self) -> String {
         let (mut words, mut at) = (String::new(), 0);
         loop {
@@ -75,7 +76,7 @@ impl ReplyText {
                     at += 1 + bytes;
                 }
                 Some(Escape::Incomplete) => break,
-                // The closing quote, or what no JSON text has.
+                // The closing quote, or a character that no JSON text contains.
                 Some(Escape::Invalid) | None => {
                     self.end();
                     return words;

@@ -1,5 +1,5 @@
-//! The rule for secrets in authored documents, which are input that nobody has looked at: `${NAME}` only where the setting
-//! `secrets.allow` lets that host have it. So nobody gets a key sent to a host of their own by asking for it.
+//! The rule for secrets in authored documents. No person has reviewed such a document, so it may use `${NAME}` only for
+//! a host to which the setting `secrets.allow` permits it. Otherwise a user could have a key sent to their own host.
 
 use definitions::difference::{SentSecret, sent_secrets};
 use serde_json::Value;
@@ -10,17 +10,17 @@ use types::authoring::Artifact;
 /// The name of the rule in reports.
 pub const RULE: &str = "secret_not_allowed";
 
-/// The secrets that a document sends without leave.
+/// Returns the secrets that a document sends to hosts without permission.
 pub fn refused(artifact: Artifact, document: &Value, allowed: &AllowedSecrets) -> Vec<(SentSecret, SecretRefusal)> {
     let given = if artifact == Artifact::Workflow { given_names(document) } else { HashSet::new() };
-    // A name that the settings list is a secret, whatever else it may stand for.
+    // A name that the settings list is a secret, even if it is also the name of an input.
     let is_secret = |secret: &SentSecret| allowed.hosts(&secret.name).is_some() || !given.contains(&secret.name);
     let sent = sent_secrets(document).into_iter().filter(is_secret);
     sent.filter_map(|secret| allowed.check(&secret.name, Some(&secret.host)).err().map(|refusal| (secret, refusal)))
         .collect()
 }
 
-/// The names that stand for inputs, variables and mapped values in a graph.
+/// Returns the names of inputs, variables and mapped values in a graph.
 fn given_names(document: &Value) -> HashSet<String> {
     let mut names = HashSet::new();
     let global = &document["global_config"];

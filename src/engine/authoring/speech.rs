@@ -1,4 +1,4 @@
-//! The words of an answer, piece by piece while the model writes them.
+//! Publishes the words of an answer in pieces while the model writes them.
 
 use super::ports::Outlet;
 use super::reply_text::ReplyText;
@@ -9,17 +9,17 @@ use base::clock::Clock;
 use types::authoring::{Body, Event, StoredState};
 use types::timestamp::Timestamp;
 
-/// What the user has been shown of a text that is not complete.
+/// The published part of a text that is not complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Speech {
-    /// The stream whose whole text has not been shown yet.
+    /// The stream whose whole text has not been published yet.
     open: Option<String>,
-    /// The number after that of the last event.
+    /// The number that follows that of the last event.
     next_seq: u64,
 }
 
 impl Speech {
-    /// What an earlier attempt of the turn has shown.
+    /// Returns the part that earlier attempts of the turn have published.
     pub fn of(shown: &[Event]) -> Self {
         let mut speech = Self::default();
         for event in shown {
@@ -29,7 +29,7 @@ impl Speech {
         speech
     }
 
-    /// Notes an event that is shown. A whole text ends the open stream.
+    /// Records a published event. A whole text ends the open stream.
     pub(super) fn note(&mut self, event: &Event) {
         match &event.body {
             Body::Message { content: Some(_), .. } => self.open = None,
@@ -38,14 +38,14 @@ impl Speech {
         }
     }
 
-    /// Gives no further event of the turn a number that one before it had.
+    /// Ensures that later events of the turn get numbers that no published event has.
     pub(super) fn skip_shown(&self, stored: &mut StoredState) {
         if let Some(turn) = &mut stored.turn {
             turn.seq = turn.seq.max(self.next_seq);
         }
     }
 
-    /// Shows the pieces of a text until it is complete.
+    /// Publishes the pieces of a text until it is complete.
     pub(super) async fn show(
         &mut self,
         stored: &mut StoredState,
@@ -60,8 +60,8 @@ impl Speech {
         }
     }
 
-    /// A piece of a text as an event, which takes the turn's next number. A stream replaces the one before it if that one's
-    /// whole text has not been shown.
+    /// Makes the event for a piece of a text. It gets the turn's next number. A stream supersedes the stream before it if
+    /// the whole text of that stream was never published.
     pub(super) fn piece(
         &mut self,
         stored: &mut StoredState,

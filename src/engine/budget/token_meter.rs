@@ -103,7 +103,7 @@ impl Admission for TokenMeter {
     }
 }
 
-fn check(most: Option<u64>, used: u64, limit: Limit, agent_id: &str) -> Result<(), ModelError> {
+pub(super) fn check(most: Option<u64>, used: u64, limit: Limit, agent_id: &str) -> Result<(), ModelError> {
     match most {
         Some(most) if used >= most => {
             metrics().budget_refusal(limit);

@@ -79,6 +79,8 @@ pub struct Services {
     pub connectors: Arc<Connectors>,
     /// What authoring dialogues need: catalogue, checks and rehearsals, publication.
     pub workbench: Arc<Workbench>,
+    /// True for turns of a draft that is tried or rehearsed: no metric of the process counts them.
+    pub rehearses: bool,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }

@@ -32,7 +32,7 @@ pub(super) struct TurnJournal {
 }
 
 impl TurnJournal {
-    /// An empty journal that no store has.
+    /// Creates an empty journal in memory.
     pub(super) fn in_memory(clock: Clock, session_id: &str, turn_id: &str, guard: Guard) -> Self {
         Self {
             store: None,

@@ -28,6 +28,8 @@ struct LibraryState {
     indexes: watch::Sender<Indexes>,
     /// Held while an index is built. Only one at a time, because it takes a CPU core and much memory.
     building: Mutex<()>,
+    /// Whether the metrics of the process tell its size.
+    counted: bool,
 }
 
 /// The known agents and their indexes.
@@ -55,7 +57,14 @@ impl Library {
     /// Creates the library for the knowledge in `store`. Reads nothing yet, see [`Library::follow`].
     pub fn new(store: Arc<dyn Store>) -> Self {
         let (indexes, building) = (watch::Sender::new(Indexes::default()), Mutex::new(()));
-        Self { shared: Arc::new(LibraryState { store, indexes, building }) }
+        Self { shared: Arc::new(LibraryState { store, indexes, building, counted: true }) }
+    }
+
+    /// An empty library for the same store, of which no metric of the process tells: it is that of a draft.
+    #[must_use]
+    pub fn uncounted(&self) -> Self {
+        let (store, indexes) = (Arc::clone(&self.shared.store), watch::Sender::new(Indexes::default()));
+        Self { shared: Arc::new(LibraryState { store, indexes, building: Mutex::new(()), counted: false }) }
     }
 
     /// Keeps the indexes up to date with the store until `stop`. Runs in each worker.
@@ -172,6 +181,9 @@ impl Library {
     }
 
     fn report_passages(&self) {
+        if !self.shared.counted {
+            return;
+        }
         let passages = self.shared.indexes.borrow().agents.values().flatten().map(|index| index.len()).sum::<usize>();
         metrics().knowledge_passages.set(i64::try_from(passages).unwrap_or(i64::MAX));
     }
@@ -180,9 +192,7 @@ impl Library {
 /// The best passages for the reply of a turn. Runs on a blocking thread, because a search takes milliseconds of CPU
 /// time.
 pub(crate) async fn search_for_reply(index: Arc<Index>, question: String, response: String) -> Vec<Hit> {
-    let hits = search(index, question, response, HITS_PER_REPLY).await;
-    metrics().knowledge_search(!hits.is_empty());
-    hits
+    search(index, question, response, HITS_PER_REPLY).await
 }
 
 async fn search(index: Arc<Index>, question: String, response: String, limit: usize) -> Vec<Hit> {

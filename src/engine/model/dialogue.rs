@@ -1,4 +1,4 @@
-//! The data behind a request of an authoring dialogue, which the offline model reads instead of the prompt.
+//! The data of a request in an authoring dialogue. The offline model reads them instead of the prompt.
 
 use crate::knowledge::Hit;
 use serde::{Deserialize, Serialize};
@@ -6,47 +6,47 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use types::authoring::StoredState;
 
-/// What can be used, as the model is shown it.
+/// The installed items, as the model sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
     /// The items, by kind and id.
     pub items: Vec<Item>,
 }
 
-/// Something that can be used.
+/// An installed item that an artefact can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Names it, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`.
+    /// The id, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`.
     pub id: String,
     /// The part of the id before the first dot.
     pub kind: String,
-    /// What it does, in one line.
+    /// The purpose, in one line.
     pub line: String,
 }
 
-/// What a request needs besides the state of the dialogue.
+/// The facts of a request, in addition to the state of the dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The manner of the agent that authors: its `system_prompt`.
+    /// The `system_prompt` of the agent `authoring`: its manner.
     pub manner: String,
-    /// What is installed.
+    /// The installed items.
     pub catalogue: Catalogue,
     /// The definitions of the tools and skills in the catalogue, by its ids.
     pub parts: BTreeMap<String, Value>,
-    /// The document that is edited or copied; the published one, once there is one.
+    /// The source: the document to edit or copy, or the one that the dialogue has published.
     pub source: Option<Value>,
-    /// The document that was written last in this dialogue. Its findings are those of the state.
+    /// The last draft. Its findings are in the state.
     pub draft: Option<Value>,
     /// Passages of the agent's knowledge about the user's message.
     pub passages: Vec<Hit>,
 }
 
-/// What the offline model reads instead of a prompt.
+/// The input of the offline model, in place of a prompt.
 #[derive(Clone, Debug, Default)]
 pub struct Dialogue {
     /// The state of the dialogue.
     pub stored: StoredState,
-    /// What the request needs besides.
+    /// The facts, in addition to the state.
     pub facts: Facts,
 }

@@ -132,7 +132,7 @@ pub struct Facts {
     pub plan: bool,
     /// The passages and the draft for a reply that is written from knowledge.
     pub grounds: Option<Arc<Grounds>>,
-    /// The dialogue that the answer is a step of, in a session that authors.
+    /// The authoring dialogue in which the answer is a step, if the session is one.
     pub authoring: Option<Arc<Dialogue>>,
 }
 

@@ -87,13 +87,15 @@ pub struct Models {
     entries: Arc<BTreeMap<String, Entry>>,
     /// Decides whether a model may be called.
     budget: Option<Arc<dyn Admission>>,
+    /// The same for all calls, whatever turn they belong to.
+    meter: Option<Arc<dyn Admission>>,
 }
 
 impl Models {
     /// Only the offline model, as `offline` and as `default`.
     pub fn offline() -> Self {
         let offline: Arc<dyn Model> = Arc::new(Offline::new());
-        Self { entries: Arc::default(), budget: None }
+        Self { entries: Arc::default(), budget: None, meter: None }
             .insert("offline", Arc::clone(&offline), None, "offline", "offline")
             .insert("default", offline, None, "offline", "offline")
     }
@@ -142,7 +144,12 @@ impl Models {
 
     /// The same models, called only while `budget` admits it.
     pub(crate) fn limited_by(&self, budget: Arc<dyn Admission>) -> Self {
-        Self { entries: Arc::clone(&self.entries), budget: Some(budget) }
+        Self { budget: Some(budget), ..self.clone() }
+    }
+
+    /// The same models, called only while `meter` admits it as well.
+    pub(crate) fn metered_by(&self, meter: Arc<dyn Admission>) -> Self {
+        Self { meter: Some(meter), ..self.clone() }
     }
 
     fn insert(
@@ -179,10 +186,8 @@ impl Models {
             1 => links.remove(0),
             _ => Arc::new(Chain::new(links)),
         };
-        Ok(match &self.budget {
-            Some(budget) => Arc::new(Budgeted::new(model, Arc::clone(budget))),
-            None => model,
-        })
+        let limits = self.meter.iter().chain(&self.budget);
+        Ok(limits.fold(model, |model, limit| Arc::new(Budgeted::new(model, Arc::clone(limit)))))
     }
 
     /// All models, sorted by name.

@@ -1,5 +1,5 @@
-//! Trials: a person talks with the draft of an agent, or runs the draft of a workflow, before it is in use. The engine that
-//! holds the conversation is that of the layer that can build one, so it is the [`Try`] of that layer.
+//! Trials: a person talks with the draft of an agent, or runs the draft of a workflow, before it is in use. The layer
+//! that can build an engine in memory implements them: [`Try`].
 
 use super::Draft;
 use crate::action::would_call::WouldCall;
@@ -16,7 +16,7 @@ use thiserror::Error;
 pub struct Trial {
     /// The dialogue that has made the draft. Each has one conversation.
     pub session_id: String,
-    /// The hash of the draft. With another one the conversation begins anew.
+    /// The hash of the draft. With another hash a new conversation begins.
     pub hash: String,
     /// The draft.
     pub draft: Draft,
@@ -26,11 +26,11 @@ pub struct Trial {
     pub input: Option<Value>,
     /// The outputs of skills, tools, flows and nodes by id; `handoff` is the endpoint of a handoff.
     pub answers: Map<String, Value>,
-    /// Really calls, instead of using `answers`.
+    /// Makes the calls instead of using `answers`.
     pub live: bool,
 }
 
-/// What a trial shows.
+/// An event of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// `test`, then `reply`, `status`, `step` and `run`, then `end`.
@@ -46,20 +46,20 @@ pub struct TrialBegin {
     pub workflow_id: String,
     /// The hash of the draft.
     pub hash: String,
-    /// False if the message goes on with a conversation.
+    /// True if the message begins a new conversation.
     pub begins: bool,
-    /// True if calls are made.
+    /// True if the draft's calls are made.
     pub live: bool,
 }
 
-/// A call that was not made. The event `step` of an action has it beside its other fields.
+/// A call that was not made. The event `step` of an action has these fields in addition to its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialStep {
     /// The skill, tool, flow or node; `handoff` for a handoff.
     pub target: String,
-    /// True if `answers` had its result; false if it failed like a call of an API that is out of order.
+    /// True if `answers` had its result; false if it failed, like a call of an unreachable API.
     pub ok: bool,
-    /// What would have been called.
+    /// The call that would have been made.
     pub would_call: WouldCall,
 }
 
@@ -77,7 +77,7 @@ pub struct TrialEnd {
     /// The output of a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The calls without an answer, with what to add.
+    /// The calls without an answer, and the field to add for each.
     #[serde(default)]
     pub unanswered: Vec<String>,
 }
@@ -89,7 +89,7 @@ pub enum TrialError {
     #[error("the draft is answering another message of this test")]
     Busy,
     /// All places are taken.
-    #[error("{0} tests of drafts are going on")]
+    #[error("{0} tests of drafts are in progress")]
     TooMany(usize),
     /// The engine did not start, for example because a model of the settings cannot be used here.
     #[error("the draft cannot be tried in this process: {0}")]
@@ -99,7 +99,7 @@ pub enum TrialError {
 /// Tries drafts.
 #[async_trait]
 pub trait Try: Send + Sync {
-    /// Begins a trial. Its events follow until one has the name `end`, which is the last one. Dropping the stream ends the
+    /// Begins a trial, and returns its events. The last event has the name `end`. Dropping the stream ends the
     /// conversation.
     async fn begin(&self, trial: Trial) -> Result<BoxStream<'static, Shown>, TrialError>;
 }

@@ -1,4 +1,4 @@
-//! Turns as recorded: the message, the conversation before it, the results of its calls, and what it decided.
+//! Recorded turns: the message, the conversation before it, the results of the calls, and the decisions.
 
 use super::report::Followed;
 use crate::action::ActionResult;
@@ -11,13 +11,14 @@ use storage::store::{Store, StoreError};
 use types::action::ActionKind;
 use types::job::{JobBody, UserMessage};
 use types::outcome::Outcome;
-use types::session::{Entry, Kind, Role, Session};
+use types::session::{Entry, Kind, Role, Session, history};
 use types::step::StepRecord;
+use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// Sessions and turns that are read concurrently.
 const CONCURRENT_READS: usize = 8;
-/// The most sessions of an agent in which its last turns are looked for.
+/// The largest number of an agent's sessions in which its last turns are searched.
 const MAX_SESSIONS: usize = 100;
 
 /// A recorded turn of a user's message.
@@ -33,11 +34,11 @@ pub struct RecordedTurn {
     pub channel: String,
     /// The message.
     pub message: UserMessage,
-    /// What is needed to replay the turn, or why it cannot be replayed.
+    /// The data for a replay of the turn, or the reason why it cannot be replayed.
     pub replayable: Result<Replayable, String>,
 }
 
-/// What is needed to replay a turn.
+/// The data for a replay of a turn.
 #[derive(Clone, Debug)]
 pub struct Replayable {
     /// The conversation before the turn; empty if the turn was the first one.
@@ -46,12 +47,12 @@ pub struct Replayable {
     pub profile: Map<String, Value>,
     /// The calls of the turn with their results.
     pub calls: Vec<RecordedCall>,
-    /// What the turn decided.
+    /// The decisions and the reply of the turn.
     pub followed: Followed,
 }
 
 impl RecordedTurn {
-    /// Reads a turn from its records. `None` for a turn of anything but a user's message.
+    /// Reads a turn from its records. `None` if it did not handle a user's message.
     pub fn read(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Option<Self> {
         let JobBody::UserMessage(message) = &turn.job.body else { return None };
         Some(Self {
@@ -71,12 +72,11 @@ fn replayable(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Res
         return Err("the history of its session no longer has it".to_owned());
     };
     let before = &session.history[..begin];
-    // A history that begins in the middle of the conversation shows the model less than it saw then.
-    if begin == 0 && session.created_at.until(turn.started_at) > FIRST_TURN {
-        return Err("the history of its session no longer has what was said before".to_owned());
+    if begin < ENOUGH && is_cut(session, begin, turn) {
+        return Err("the history of its session no longer has all that was said before".to_owned());
     }
     if session.history.iter().filter(|entry| of_turn(entry) && entry.role == Role::User).count() > 1 {
-        return Err("it answered several messages at once".to_owned());
+        return Err("it answered several merged messages".to_owned());
     }
     if turn.outcome == Outcome::Cancelled {
         return Err("it was cancelled".to_owned());
@@ -88,6 +88,17 @@ fn replayable(session: &Session, turn: &TurnRecord, steps: &[StepRecord]) -> Res
     let calls = calls(&followed, steps);
     Ok(Replayable { before: before.to_vec(), profile: session.profile.clone(), calls, followed })
 }
+
+/// True if the history begins in the middle of the conversation: it shows the model less than it saw then.
+fn is_cut(session: &Session, begin: usize, turn: &TurnRecord) -> bool {
+    let began_later = |at: Timestamp| session.created_at.until(at) > FIRST_TURN;
+    let first = session.history.first();
+    let has_lost = history::is_full(&session.history) && first.is_some_and(|first| began_later(first.at));
+    has_lost || (begin == 0 && began_later(turn.started_at))
+}
+
+/// With as many entries before it, a turn of a history that is cut is replayed. The entries that are lost were further away.
+const ENOUGH: usize = 50;
 
 /// The longest time from the creation of a session to the start of its first turn.
 const FIRST_TURN: std::time::Duration = std::time::Duration::from_secs(60);
@@ -103,7 +114,7 @@ fn calls(followed: &Followed, steps: &[StepRecord]) -> Vec<RecordedCall> {
             }
             ActionKind::Flow => output(&format!("{iteration}/flow")).map(|output| match output.get("error") {
                 Some(error) => ActionResult::failed(error.as_str().unwrap_or_default().to_owned()),
-                // The record of a flow has no text: what it said is the turn's last reply.
+                // The record of a flow has no text: its text is the turn's last reply.
                 None => ActionResult::ok(followed.reply.clone().into()),
             }),
             ActionKind::System => None,
@@ -145,4 +156,49 @@ pub async fn last_turns(store: &dyn Store, agent_id: &str, count: usize) -> Resu
         .try_collect()
         .await?;
     Ok(read.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A conversation of this many turns, one in a minute, of which the history keeps what it can.
+    fn conversation(turns: i64) -> Session {
+        let at = |nth: i64| Timestamp::from_millis(nth * 60_000);
+        let mut session: Session =
+            serde_json::from_value(json!({"session_id": "s", "agent_id": "a", "created_at": at(0)})).unwrap();
+        let mut said = Vec::new();
+        for nth in 0..turns {
+            for role in ["user", "assistant"] {
+                let entry = json!({"role": role, "text": "…", "at": at(nth), "turn_id": format!("m-{nth}")});
+                history::append(&mut said, vec![serde_json::from_value(entry).unwrap()]);
+            }
+        }
+        session.history = std::sync::Arc::new(said);
+        session
+    }
+
+    /// Whether a turn is partial because of the history.
+    fn is_partial(session: &Session, nth: i64) -> bool {
+        let at = Timestamp::from_millis(nth * 60_000);
+        let turn_id = format!("m-{nth}");
+        let job = json!({"type": "user_message", "session_id": "s", "job_id": turn_id, "text": "…"});
+        let turn: TurnRecord = serde_json::from_value(json!({
+            "session_id": "s", "turn_id": turn_id, "job": job, "statuses": [], "outcome": "answered", "attempts": 1,
+            "started_at": at, "committed_at": at, "hash": "", "actions": [], "tokens": 0,
+        }))
+        .unwrap();
+        // Without steps no turn can be replayed, but that is found later.
+        replayable(session, &turn, &[]).unwrap_err().contains("all that was said before")
+    }
+
+    #[test]
+    fn a_turn_that_saw_more_than_the_history_has_is_partial() {
+        let whole = conversation(40);
+        assert!((0..40).all(|nth| !is_partial(&whole, nth)));
+        let cut = conversation(80);
+        assert_eq!(cut.history[0].turn_id, "m-30");
+        assert_eq!([30, 31, 54, 55, 79].map(|nth| is_partial(&cut, nth)), [true, true, true, false, false]);
+    }
 }

@@ -1,4 +1,4 @@
-//! What a turn has decided, and the comparison of two turns.
+//! The decisions of a turn, and the comparison of two turns.
 
 use crate::action::stand_in::NoAnswer;
 use crate::turn::decision::{Decision, NextStatus, parse_decision, parse_plan_and_decision};
@@ -12,20 +12,20 @@ use types::step::StepRecord;
 
 /// The largest size of a text in the report, in bytes.
 const MAX_TEXT: usize = 4 * 1024;
-/// The kind of a greeting in the history. Greetings are compared with nothing.
+/// The kind of a greeting in the history. Greetings are not compared.
 const GREETING: &str = "greeting";
 
-/// What a turn has decided and said.
+/// The decisions and the reply of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Followed {
     /// The decisions, by iteration.
     pub decisions: Vec<(u32, Decision)>,
-    /// The words for the user, without a greeting.
+    /// The reply to the user, without a greeting.
     pub reply: String,
 }
 
 impl Followed {
-    /// Reads the decisions from the steps of a turn, and its words from the history.
+    /// Reads the decisions from the steps of a turn, and the reply from the history.
     pub fn read(turn_id: &str, steps: &[StepRecord], history: &[Entry]) -> Self {
         let said = history.iter().filter(|entry| {
             entry.turn_id == turn_id && entry.role == Role::Assistant && entry.kind.as_deref() != Some(GREETING)
@@ -74,7 +74,7 @@ pub struct Divergence {
     pub now: Value,
 }
 
-/// How a replayed turn compares with the recorded one.
+/// The result of the comparison of a replayed turn with the recorded one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum TurnEnd {
@@ -104,9 +104,9 @@ pub enum TurnEnd {
         /// Why.
         reason: String,
     },
-    /// The records of the turn are not whole, so it was not replayed.
+    /// The records of the turn are incomplete, so it was not replayed.
     Partial {
-        /// What is missing.
+        /// The missing records.
         reason: String,
     },
 }
@@ -132,12 +132,12 @@ fn divergence(was: &[(u32, Value)], now: &[(u32, Value)]) -> Option<Divergence> 
     let at = was.iter().zip(now).position(|((_, was), (_, now))| was != now);
     let at = at.or_else(|| (was.len() != now.len()).then(|| was.len().min(now.len())))?;
     let action = |actions: &[(u32, Value)]| actions.get(at).map_or(Value::Null, |(_, action)| action.clone());
-    // The iteration of the draft; where its turn has ended, that of the recorded action.
+    // The iteration of the draft. If the draft's turn has no such action, the iteration of the recorded action.
     let iteration = now.get(at).or_else(|| was.get(at)).map_or(0, |(iteration, _)| *iteration);
     Some(Divergence { iteration, was: action(was), now: action(now) })
 }
 
-/// One turn with its end.
+/// One turn with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayedTurn {
     /// The session.
@@ -146,7 +146,7 @@ pub struct ReplayedTurn {
     pub turn_id: String,
     /// The user's words.
     pub said: String,
-    /// Its end.
+    /// The result.
     #[serde(flatten)]
     pub end: TurnEnd,
 }
@@ -164,7 +164,7 @@ pub struct Replayed {
     pub diverged: usize,
     /// Turns that failed.
     pub failed: usize,
-    /// Turns whose records are not whole.
+    /// Turns whose records are incomplete.
     pub partial: usize,
     /// The turns, the newest first.
     pub turns: Vec<ReplayedTurn>,
@@ -187,7 +187,7 @@ impl Replayed {
         Self { turns, ..report }
     }
 
-    /// True if no turn acted in another way.
+    /// True if no turn took other actions.
     pub const fn acts_alike(&self) -> bool {
         self.actions_differ + self.diverged + self.failed == 0
     }

@@ -1,5 +1,5 @@
-//! What expires by the scheduler's housekeeping: closed conversations, authoring dialogues that nobody continues, and
-//! versions of agents and workflows that nothing uses. Each round has a bounded amount of work.
+//! Deletes expired data during the scheduler's housekeeping: closed conversations, unchanged authoring dialogues, and
+//! unused versions of agents and workflows. Each round has a limited amount of work.
 
 use super::housekeeping;
 use crate::erasure::{LaneErasure, session_of};
@@ -84,8 +84,8 @@ impl Expiry {
         }
     }
 
-    /// Deletes dialogues that have not changed for a while. One that is not closed is closed first: its next message
-    /// then keeps it.
+    /// Deletes dialogues that have not changed for `retention.authoring`. A dialogue that is open is closed first, and
+    /// deleted in a later round, unless a message reopens it.
     async fn dialogues(&self, queue: &dyn Queue, store: &dyn Store) {
         let before = Some(self.clock.now().minus(self.dialogues_for));
         let query = AuthoringQuery { before, limit: MAX_SESSIONS, ..AuthoringQuery::default() };
@@ -108,7 +108,7 @@ impl Expiry {
         }
     }
 
-    /// Deletes sessions that were closed at these times. Returns how many are gone.
+    /// Deletes sessions that were closed at these times. Returns the number of deleted sessions.
     async fn delete_all(&self, queue: &dyn Queue, store: &dyn Store, found: &[(String, Timestamp)]) -> usize {
         if found.is_empty() {
             return 0;

@@ -76,7 +76,8 @@ impl Turn<'_> {
     ) {
         let target = action.target.as_str();
         self.add_action(target);
-        outcome::report(CallLabels { kind, target, known }, done.as_ref().err().map(String::as_str), took);
+        let counted = self.services.http.stand_in().is_none();
+        outcome::report(CallLabels { kind, target, known, counted }, done.as_ref().err().map(String::as_str), took);
         let (ok, output) = match done {
             Ok(()) => (true, Value::Null),
             Err(error) => (false, json!({ "ok": false, "error": error })),

@@ -4,6 +4,7 @@ mod left;
 mod outlet;
 
 use super::state::Turn;
+use crate::authoring::kept::{self, Kept};
 use crate::authoring::{Driver, Installed, Interrupted, Speech};
 use crate::execution::TurnError;
 use base::metrics::metrics;
@@ -12,16 +13,15 @@ use outlet::LaneOutlet;
 use std::collections::BTreeMap;
 use storage::store::records::{Change, TimerChange};
 use tracing::warn;
-use types::authoring::{Body, ErrorCode, Event, MessageContent, Publish, Speaker, StoredState, WorkflowContext};
+use types::authoring::{Body, ErrorCode, Event, MessageContent, StoredState};
 use types::event::ReplyKind;
 use types::outcome::Outcome;
-use types::session::{Role, Session, Status};
-use types::timestamp::Timestamp;
+use types::session::{Role, Status};
 
 /// Key of the step event that marks the end of the events to read, for a repeated turn.
 const RESUMED_MARK: &str = "resumed";
 
-/// What the user has been told in this turn, by all its attempts.
+/// The messages and the failure that all attempts of this turn have published.
 #[derive(Default)]
 struct Told {
     /// The whole messages, by their numbers.
@@ -90,34 +90,17 @@ impl Turn<'_> {
     /// The state of the dialogue. A damaged one is repaired, and a missing one begins again with the session's history.
     async fn dialogue(&self) -> Result<StoredState, TurnError> {
         let (session, now) = (&self.session, self.services.clock.now());
-        let session_id = session.session_id.as_str();
-        let mut stored = match self.services.store.authoring(session_id).await? {
-            Some(loaded) => {
-                if !loaded.problems.is_empty() {
-                    let problems = loaded.problems.join("; ");
-                    warn!(session_id, problems, "the state of a dialogue is damaged; its next save repairs it");
-                    metrics().authoring_repairs.inc();
-                }
-                loaded.repaired(now)
-            }
-            None => {
-                warn!(session_id, "a dialogue has no state; it begins again with the history of its session");
-                metrics().authoring_repairs.inc();
-                rebuilt(session, now)
-            }
-        };
-        if stored.id.is_empty() {
-            stored.id = uuid::Uuid::new_v4().to_string();
+        let Kept { state, problem } = kept::state(self.services.store.as_ref(), session, now).await?;
+        if let Some(problem) = problem {
+            warn!(session_id = %session.session_id, problem, "a dialogue has lost its state or a part of it; its next save repairs it");
+            metrics().authoring_repairs.inc();
         }
-        if stored.state.user_id.is_empty() {
-            stored.state.user_id.clone_from(&session.user_id);
-        }
-        Ok(stored)
+        Ok(state)
     }
 
-    /// Tells that another program has changed the state, which stands.
+    /// Ends the turn with `state_conflict`. The state that another program has written stays.
     fn conflict(&mut self, stored: &mut StoredState, told: &mut Told) {
-        let details = "send the message again; the dialogue goes on with the state as it is now";
+        let details = "send the message again; the dialogue continues from the current state";
         warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), "the state of a dialogue was changed by another program");
         authoring::fault(stored, ErrorCode::StateConflict, details, self.services.clock.now());
         for event in stored.turn.iter().flat_map(|turn| &turn.events) {
@@ -138,20 +121,4 @@ impl Turn<'_> {
         let outcome = if self.answered || told.error.is_some() { Outcome::Answered } else { Outcome::Silent };
         self.finish(outcome, TimerChange::Keep)
     }
-}
-
-/// The state of a dialogue whose state is lost.
-fn rebuilt(session: &Session, now: Timestamp) -> StoredState {
-    let id = uuid::Uuid::new_v4().to_string();
-    let mut stored = StoredState::new(id, &session.session_id, &session.user_id, WorkflowContext::default(), now);
-    // What the dialogue was to make is lost with its state, so nothing is published by itself.
-    stored.publish = Publish::Manual;
-    for entry in session.history.iter() {
-        let speaker = if entry.role == Role::User { Speaker::User } else { Speaker::Assistant };
-        stored.state.say(speaker, &entry.text, BTreeMap::new(), entry.at);
-        stored.turns += u32::from(speaker == Speaker::User);
-        stored.total_entries += 1;
-    }
-    stored.repaired_at = Some(now);
-    stored
 }

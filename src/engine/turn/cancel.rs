@@ -36,7 +36,7 @@ impl Turn<'_> {
         if !self.is_cancelled() && self.status().check(Status::Cancelled).is_err() {
             self.transition(Status::Processing);
         }
-        // The last event of a dialogue says what has happened.
+        // In a dialogue, the last event reports the cancellation.
         let talks = self.session.kind != Kind::Authoring;
         if talks && !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
             let text = self.apology(reason);

@@ -144,7 +144,7 @@ impl Turn<'_> {
                 None => http.post(&call, &Map::new(), &body, &idempotency_key).await,
             };
             outcome::report_result(
-                CallLabels { kind: "handoff", target: event, known: true },
+                CallLabels { kind: "handoff", target: event, known: true, counted: http.stand_in().is_none() },
                 &result,
                 begun.elapsed(),
             );

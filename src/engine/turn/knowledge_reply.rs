@@ -15,6 +15,7 @@ use crate::knowledge::index::Index;
 use crate::knowledge::{Hit, library};
 use crate::model::delta::deltas;
 use crate::model::{Facts, Grounds, ModelError, ModelRequest, recorded};
+use base::metrics::metrics;
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -67,8 +68,12 @@ impl Turn<'_> {
         let label = Label { kind: "knowledge", target: &agent_id };
         // No write of its own: the step is stored with the next status or step, before the model call, or with the
         // commit.
+        let counted = !self.services.rehearses;
         let search = async |_| {
             let hits = library::search_for_reply(index, message.to_owned(), decided.to_owned()).await;
+            if counted {
+                metrics().knowledge_search(!hits.is_empty());
+            }
             Ok::<_, Infallible>(Done { with_commit: true, ..Done::ok(hits) })
         };
         let key = format!("{iteration}/knowledge");

@@ -203,7 +203,7 @@ pub(super) async fn authoring_agent(
     Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
 }
 
-/// The refusal of a message for another agent than that of an authoring dialogue.
+/// Returns the refusal of a message that names another agent than that of its authoring dialogue.
 pub(super) fn names_another_agent(job: &Job, named: &str) -> RejectedJob {
     let reason = format!(
         "`{}` is an authoring dialogue, which only the agent `{AGENT_ID}` holds, but the message names `{named}`; leave out \

@@ -1,4 +1,4 @@
-//! The lease of a lane, as the steps of its turns check it.
+//! The lease of a lane, and its check before each step of a turn.
 
 use super::lanes::Lanes;
 use crate::journal::LeaseCheck;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use storage::store::records::LeaseKey;
 use storage::store::{Store, StoreError};
 
-/// The lease of one lane, as the steps of its turns check it.
+/// The lease of one lane, for the check before each step.
 pub(super) struct LeaseGuard {
     pub(super) lanes: Arc<Lanes>,
     pub(super) store: Arc<dyn Store>,

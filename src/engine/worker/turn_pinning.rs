@@ -62,14 +62,14 @@ struct TurnPinRecord {
     merged: Vec<String>,
 }
 
-/// Where a turn's messages end.
+/// The end of a turn's messages.
 #[derive(Clone, Copy)]
 enum End<'a> {
-    /// A new turn takes what waits, within its limits.
+    /// A new turn takes the waiting messages, within its limits.
     Limits,
-    /// A repeated turn takes the messages with these ids. In a stream that was created again, or has gone back, they have
-    /// other sequences than before. With `known` set, the queue asks the stream's leader before it reports a message up to
-    /// this sequence as missing.
+    /// A repeated turn takes the messages with these ids. Their sequences may have changed: the stream may have been
+    /// created again, or may have lost its newest messages. With `known` set, the queue asks the stream's leader before
+    /// it reports a message up to this sequence as missing.
     Merged { ids: &'a [String], known: u64 },
     /// A turn that an earlier version began takes the messages up to this sequence.
     Through(u64),
@@ -155,7 +155,8 @@ struct Merged {
     job: Job,
 }
 
-/// The user messages that wait behind `message`. Stops at a job of another type, at another agent, or at the end.
+/// Returns the user messages that wait behind `message`. Stops at a job of another type, at a job for another agent, or
+/// at the end of the lane.
 async fn messages_to_merge(
     shared: &WorkerState,
     session: &Session,

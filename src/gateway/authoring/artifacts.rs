@@ -1,4 +1,4 @@
-//! What dialogues make: the document, its difference from what it began with, its publication, and the catalogue.
+//! The documents of dialogues: drafts, differences, publications, and the catalogue.
 
 use super::dialogues::load;
 use crate::caller::Caller;
@@ -16,17 +16,17 @@ use definitions::difference::Difference;
 use engine::authoring::catalogue::{Catalogue, Listing};
 use serde::Deserialize;
 
-/// Which draft to show.
+/// The draft to show.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct DraftFilter {
-    /// The version with this hash; the last draft by default.
+    /// The hash of the version to show; by default the last draft.
     hash: Option<String>,
 }
 
-/// With what to compare.
+/// The document to compare with.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct DiffFilter {
-    /// `base`: what the draft was made from. `published`: what is in use under its id.
+    /// `base`: the document from which the draft was made. `published`: the published document with its id.
     #[schemars(extend("enum" = ["base", "published"]), extend("default" = "base"))]
     against: Option<String>,
 }
@@ -34,7 +34,7 @@ pub(super) struct DiffFilter {
 pub(super) const STATUS: Operation =
     Operation::get("/api/v1/workflow/{session_id}/status", "authoring", "show_authoring_status")
         .roles(AUTHORS_AND_READERS)
-        .summary("Shows what an authoring dialogue has made: the published document, else the draft.")
+        .summary("Shows the document of an authoring dialogue: the published one, else the draft.")
         .ok::<DialogueStatus>("The document, if there is one");
 pub(super) async fn status(
     State(state): State<GatewayState>,
@@ -111,7 +111,7 @@ pub(super) const CATALOGUE: Operation =
     Operation::get("/api/v1/authoring/catalogue", "authoring", "show_authoring_catalogue")
         .roles(AUTHORS_AND_READERS)
         .shows(Reach::Open)
-        .summary("Lists what is installed and can be used by a document.")
+        .summary("Lists the installed items that a document can use.")
         .ok::<Listing>("At most 200 items");
 pub(super) async fn catalogue(State(state): State<GatewayState>) -> Result<Json<Listing>, Reject> {
     Ok(Json(Catalogue::gather(&state.workbench(), "").await?.listing()))

@@ -1,7 +1,7 @@
-//! Messages of authoring dialogues, and the events of their turns as server-sent events. From its acceptance on, a message
-//! is a job on the queue: a client that leaves does not end its turn.
+//! Messages of authoring dialogues, and the events of their turns as server-sent events. An accepted message is a job
+//! on the queue, so a client that disconnects does not end its turn.
 
-use super::turn_events::{self, stored_events};
+use super::turn_events::{self, StoredEvents, stored_events};
 use crate::access::session_in_scope;
 use crate::caller::Caller;
 use crate::event_stream::{self, EventStream};
@@ -47,8 +47,11 @@ pub(super) async fn chat(
         None => 0,
     };
     let message = chat::check(state.store.as_ref(), &caller.author(), message).await?;
-    if is_named && message.has_ended(state.store.as_ref()).await? {
-        return again(&state, &message, after).await;
+    if is_named
+        && message.has_ended(state.store.as_ref()).await?
+        && let Some(response) = again(&state, &message, after).await?
+    {
+        return Ok(response);
     }
     let slot = state.streams.take()?;
     let from = match is_named && message.has_begun(state.store.as_ref()).await? {
@@ -56,34 +59,39 @@ pub(super) async fn chat(
         false => From::Now,
     };
     let session_id = message.dialogue.session.session_id.clone();
-    // Opened before the message is sent, so that no event is missed.
+    // The stream is opened before the message is sent, so that no event is missed.
     let mut feed = EventStream::open(state.queue.clone(), session_id.clone(), from).await?;
     if from == From::Now && message.send(state.queue.as_ref()).await?.duplicate {
-        // The turn may have begun between the first look and this stream.
+        // The turn may have begun after the first look at the store.
         feed = EventStream::open(state.queue.clone(), session_id, From::After(after)).await?;
     }
-    let events = turn_events::follow(feed, state.store.clone(), &message);
+    let events = turn_events::follow(feed, state.queue.clone(), state.store.clone(), &message);
     Ok(event_stream::answer(&state, slot, events))
 }
 
-/// The events of a turn that has ended.
-async fn again(state: &GatewayState, message: &CheckedMessage, after: u64) -> Result<Response, Reject> {
-    let session_id = &message.dialogue.session.session_id;
-    let events = stored_events(state.queue.as_ref(), session_id, &message.turn_id).await?;
-    if events.is_empty() {
+/// Streams the events of a turn that has ended. Returns `None` if its last events are not published yet.
+async fn again(state: &GatewayState, message: &CheckedMessage, after: u64) -> Result<Option<Response>, Reject> {
+    let (queue, session_id) = (state.queue.as_ref(), &message.dialogue.session.session_id);
+    // Asked first, so that what is published meanwhile is among the events.
+    let is_told = chat::is_told(queue, state.store.as_ref(), session_id).await?;
+    let StoredEvents { events, has_last } = stored_events(queue, session_id, &message.turn_id).await?;
+    if !has_last {
+        if !is_told {
+            return Ok(None);
+        }
         let text = format!("the events of turn `{}` are no longer stored", message.turn_id);
         let hint = format!("/api/v1/chat/history/{session_id} has the messages");
         return Err(Reject::new(StatusCode::GONE, "events_expired", text, hint));
     }
     let missed: Vec<StreamEvent> = events.into_iter().filter(|event| event.seq > after).collect();
     if missed.is_empty() {
-        return Ok(StatusCode::NO_CONTENT.into_response());
+        return Ok(Some(StatusCode::NO_CONTENT.into_response()));
     }
     let slot = state.streams.take()?;
-    Ok(event_stream::answer(state, slot, stream::iter(missed).map(|event| frame(&event))))
+    Ok(Some(event_stream::answer(state, slot, stream::iter(missed).map(|event| frame(&event)))))
 }
 
-/// An event as the clients of a dialogue read it: without a name.
+/// Formats an event for the clients of a dialogue: without a name.
 pub(super) fn frame(event: &StreamEvent) -> Event {
     Event::default().id(event.seq.to_string()).data(event_stream::data(&event.payload))
 }

@@ -23,7 +23,7 @@ use types::ids::DottedId;
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub(super) struct DialogueList {
     sessions: Vec<DialogueSummary>,
-    /// The cursor of the next page: give it as `after`. Missing at the end.
+    /// The cursor of the next page, for `after`. Missing on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(super) struct DialogueFilter {
     /// The highest number of dialogues.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
-    /// The `next` of the previous page: this page has the entries behind it.
+    /// The `next` of the previous page. This page contains the entries after it.
     after: Option<String>,
 }
 
@@ -63,7 +63,8 @@ pub(super) async fn create(
     }
     let channel = scope.channels.first().cloned();
     new.session_id = Some(session_id);
-    Ok(Json(create::create(state.store.as_ref(), &caller.author(), new, channel).await?))
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    Ok(Json(create::create(queue, store, &caller.author(), new, channel).await?))
 }
 
 pub(super) const LIST: Operation = Operation::get("/api/v1/session", "authoring", "list_authoring_sessions")
@@ -97,7 +98,7 @@ pub(super) async fn load(state: &GatewayState, caller: &Caller, session_id: &str
 pub(super) const SHOW: Operation =
     Operation::get("/api/v1/session/{session_id}", "authoring", "show_authoring_session")
         .roles(AUTHORS_AND_READERS)
-        .summary("Shows where an authoring dialogue stands, and what it waits for.")
+        .summary("Shows the stage of an authoring dialogue, and the actions that it waits for.")
         .ok::<DialogueDetails>("The dialogue");
 pub(super) async fn show(
     State(state): State<GatewayState>,
@@ -124,7 +125,7 @@ pub(super) const DELETE: Operation =
     Operation::delete("/api/v1/session/{session_id}", "authoring", "delete_authoring_session")
         .roles(AUTHORS)
         .summary("Deletes an authoring dialogue with its drafts.")
-        .details("What it has published stays. Refused while a turn is going on.")
+        .details("The published document stays. Refused while a turn is in progress.")
         .no_content("The dialogue is deleted");
 pub(super) async fn delete(
     State(state): State<GatewayState>,
@@ -134,6 +135,7 @@ pub(super) async fn delete(
     if load(&state, &caller, &session_id).await?.is_busy() {
         return Err(authoring::busy(&session_id).into());
     }
+    state.replays.forget_session(&session_id);
     let ack_wait = state.settings.worker.ack_wait.0;
     Deletion::new(state.queue.as_ref(), state.store.as_ref(), ack_wait).session(&session_id).await?;
     Ok(StatusCode::NO_CONTENT)

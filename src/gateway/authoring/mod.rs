@@ -16,8 +16,8 @@ mod turn_events;
 use crate::error_codes::{EVENT_ID, ID, OVERTAKEN, PUBLISH, QUEUE, STORE, STREAM};
 use crate::openapi::Routes;
 use error_codes::{
-    AGAINST, CONFIG, DIALOGUE, DRAFT, NEW_DIALOGUE, PUBLICATION, REPLAY, REPORT, TRIAL, TURN_GOES_ON, TURN_MESSAGE,
-    UNUSABLE,
+    AGAINST, CONFIG, DIALOGUE, DRAFT, NEW_DIALOGUE, PUBLICATION, REPLAY, REPORT, SPENT, TRIAL, TURN_GOES_ON,
+    TURN_MESSAGE, UNUSABLE,
 };
 
 /// Adds the routes.
@@ -37,8 +37,8 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(artifacts::DRAFT, artifacts::draft, &[ID, DIALOGUE, DRAFT, STORE])
         .add(artifacts::DIFF, artifacts::diff, &[ID, AGAINST, DIALOGUE, DRAFT, STORE])
         .add(artifacts::PUBLISH, artifacts::publish, &[ID, DIALOGUE, DRAFT, TURN_GOES_ON, PUBLICATION, UNUSABLE, STORE])
-        .add(trials::TEST, trials::test, &[ID, DIALOGUE, DRAFT, UNUSABLE, TRIAL, STORE, STREAM])
-        .add(replays::REPLAY, replays::replay, &[ID, DIALOGUE, DRAFT, UNUSABLE, REPLAY, STORE])
+        .add(trials::TEST, trials::test, &[ID, DIALOGUE, DRAFT, UNUSABLE, TRIAL, SPENT, STORE, STREAM])
+        .add(replays::REPLAY, replays::replay, &[ID, DIALOGUE, DRAFT, UNUSABLE, REPLAY, SPENT, STORE])
         .add(replays::SHOW_REPLAY, replays::show_replay, &[ID, DIALOGUE, REPORT, STORE])
         .add(artifacts::CATALOGUE, artifacts::catalogue, &[STORE])
 }

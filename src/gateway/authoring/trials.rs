@@ -1,5 +1,5 @@
-//! Tests of a draft by a person: one message of a conversation, or one run, as server-sent events. The trials themselves are
-//! those of the layer that builds engines.
+//! Trials of a draft: one message of a conversation, or one run, as server-sent events. The layer that builds engines
+//! implements the trials.
 
 use super::dialogues::load;
 use crate::caller::Caller;
@@ -36,6 +36,7 @@ pub(super) async fn test(
     let dialogue = load(&state, &caller, &session_id).await?;
     let trial = trial::trial(&state.workbench(), &caller.author(), &dialogue, request).await?;
     let trials = state.trials.clone().ok_or_else(cannot_rehearse)?;
+    trial::has_budget(&state.store, &state.settings.budget).await?;
     let slot = state.streams.take()?;
     let shown = trials.begin(trial).await.map_err(trial::refused)?;
     Ok(event_stream::answer(&state, slot, shown.enumerate().map(|(nth, shown)| frame(nth, &shown))))
@@ -45,7 +46,7 @@ fn frame(nth: usize, shown: &Shown) -> Event {
     Event::default().id(nth.to_string()).event(shown.event).data(event_stream::data(shown.data.to_string().as_bytes()))
 }
 
-/// 503: the program that serves this gateway can build no engine.
+/// 503: the program that serves this gateway cannot build an engine.
 pub(super) fn cannot_rehearse() -> Reject {
     let hint = "ask a gateway of `turnwheel dev` or `turnwheel serve`; a program serves `Engine::router`";
     Reject::unavailable("test_unavailable", "this gateway cannot run drafts", hint)

@@ -1,12 +1,12 @@
 //! The events of one turn of an authoring dialogue, filtered from the stream of its session. The stream ends with the
-//! turn's last event. If that event cannot come any more, the stream ends with an error that says so.
+//! turn's last event. If that event can no longer arrive, the stream ends with an error event.
 
 use super::chat::frame;
 use crate::Reject;
 use crate::event_stream::EventStream;
 use axum::response::sse::Event as Frame;
 use base::clock;
-use commands::authoring::chat::CheckedMessage;
+use commands::authoring::chat::{self, CheckedMessage};
 use decisions::authoring::words;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
@@ -20,12 +20,12 @@ use types::authoring::message::ErrorContent;
 use types::authoring::{Body, ErrorCode, Event, Language};
 use types::event::EventType;
 
-/// How long a turn may be silent before the stream asks the store about it.
+/// How long a turn may publish nothing before the stream checks the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the next event that is already stored.
 const STORED_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The fields of an event that a stream needs.
+/// The fields of an event that the stream reads.
 #[derive(Debug, Deserialize)]
 struct EventHead {
     turn_id: String,
@@ -33,7 +33,7 @@ struct EventHead {
     is_final: bool,
 }
 
-/// Reads the head of an event of this turn.
+/// Parses these fields. Returns `None` for an event of another turn.
 fn head(event: &StreamEvent, turn_id: &str) -> Option<EventHead> {
     if event.event_type != EventType::Authoring {
         return None;
@@ -42,21 +42,27 @@ fn head(event: &StreamEvent, turn_id: &str) -> Option<EventHead> {
     (head.turn_id == turn_id).then_some(head)
 }
 
-/// The stored events of a turn, up to its last one.
-pub(super) async fn stored_events(
-    queue: &dyn Queue,
-    session_id: &str,
-    turn_id: &str,
-) -> Result<Vec<StreamEvent>, Reject> {
+/// The stored events of a turn.
+#[derive(Default)]
+pub(super) struct StoredEvents {
+    /// The events, up to the last one.
+    pub(super) events: Vec<StreamEvent>,
+    /// True if the turn's last event is among them.
+    pub(super) has_last: bool,
+}
+
+/// Reads the stored events of a turn.
+pub(super) async fn stored_events(queue: &dyn Queue, session_id: &str, turn_id: &str) -> Result<StoredEvents, Reject> {
     let mut events = queue.events(session_id, From::After(0)).await?;
-    let mut found = Vec::new();
-    // Stored events arrive immediately. After the deadline the stream has no further one.
+    let mut found = StoredEvents::default();
+    // Stored events arrive immediately. If none arrives before the deadline, the stream has no further event.
     let mut deadline = Instant::now() + STORED_EVENT_TIMEOUT;
     while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
         let event = event?;
         deadline = Instant::now() + STORED_EVENT_TIMEOUT;
         let Some(EventHead { is_final, .. }) = head(&event, turn_id) else { continue };
-        found.push(event);
+        found.events.push(event);
+        found.has_last = is_final;
         if is_final {
             break;
         }
@@ -64,15 +70,17 @@ pub(super) async fn stored_events(
     Ok(found)
 }
 
-/// Streams the events of the turn of this message until it ends.
+/// Streams the events of the turn of this message until the turn ends.
 pub(super) fn follow(
     feed: EventStream,
+    queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     message: &CheckedMessage,
 ) -> impl Stream<Item = Frame> + Send + 'static {
     let ticks = stream::unfold((), |()| async { Some((None, sleep(PATIENCE).await)) });
     let follower = TurnFollower {
         source: stream::select(feed.into_stream().map(Some), ticks).boxed(),
+        queue,
         store,
         session_id: message.dialogue.session.session_id.clone(),
         turn_id: message.turn_id.clone(),
@@ -87,11 +95,12 @@ pub(super) fn follow(
 
 struct TurnFollower {
     source: BoxStream<'static, Option<StreamEvent>>,
+    queue: Arc<dyn Queue>,
     store: Arc<dyn Store>,
     session_id: String,
     turn_id: String,
     language: Language,
-    /// When the session's last event arrived, also one of another turn.
+    /// When the session's last event arrived, even if it was one of another turn.
     heard_at: Instant,
     next_seq: u64,
     begun: bool,
@@ -116,18 +125,21 @@ impl TurnFollower {
         None
     }
 
-    /// Why the turn's last event will not come, if that is so.
+    /// Returns the reason why the turn's last event will not arrive, if there is a reason.
     async fn fault(&mut self) -> Option<(ErrorCode, &'static str)> {
         if self.heard_at.elapsed() < PATIENCE {
             return None;
         }
-        // An unreachable store is asked again later.
-        let session = self.store.session(&self.session_id).await.ok()?;
+        // If the store is unreachable, the next check asks again.
         let ended = self.store.turn(&self.session_id, &self.turn_id).await.ok()?.is_some();
+        let session = self.store.session(&self.session_id).await.ok()?;
         match session {
             None => Some((ErrorCode::UnknownSession, "the session was deleted")),
-            Some(_) if ended => Some((ErrorCode::Internal, "the turn has ended, and its last event is not stored")),
-            // Another turn may go on for long before this one begins.
+            Some(_) if ended => self
+                .is_lost()
+                .await
+                .then_some((ErrorCode::Internal, "the turn has ended, and its last event is not stored")),
+            // While another turn is open, this one may begin later.
             Some(session) if !self.begun && session.turn.is_none() => Some((
                 ErrorCode::Unavailable,
                 "no worker has taken the message within 30 s; it stays queued, and the same `message_id` gets its events",
@@ -136,7 +148,15 @@ impl TurnFollower {
         }
     }
 
-    /// An event of the gateway's own, which is not stored.
+    /// Returns whether the last event of a turn that has ended will never arrive: its lane has published everything, and the
+    /// event is not stored. Without a reply of the queue or the store it returns false; the next check asks again.
+    async fn is_lost(&mut self) -> bool {
+        let (queue, session_id) = (self.queue.as_ref(), &self.session_id);
+        chat::is_told(queue, self.store.as_ref(), session_id).await.unwrap_or(false)
+            && stored_events(queue, session_id, &self.turn_id).await.is_ok_and(|stored| !stored.has_last)
+    }
+
+    /// Creates an event of the gateway. It is not stored.
     fn failure(&self, code: ErrorCode, details: &str) -> Frame {
         let content = ErrorContent {
             error_code: code,
@@ -152,7 +172,7 @@ impl TurnFollower {
             timestamp: clock::now().as_millis(),
             is_final: true,
         };
-        // An event always serialises.
+        // An event can always be serialised.
         Frame::default().data(serde_json::to_string(&event).unwrap_or_default())
     }
 }

@@ -13,7 +13,7 @@ use types::authoring::{Category, Complexity, MessageType, Origin, Purpose, Speak
 trait Words: Copy + 'static {
     /// All values.
     const ALL: &'static [Self];
-    /// The word on the wire.
+    /// Returns the value on the wire.
     fn word(self) -> &'static str;
 }
 

@@ -11,10 +11,11 @@ use types::authoring::{Body, Language, MessageContent, Speaker};
 const EVENT: &str = "event";
 const DATA: &str = "data";
 
-/// The events that are reports. Messages with other events are ordinary ones: another agent may have its own.
+/// The events that are sent as reports. Messages with other events are ordinary ones, because another agent may have
+/// events of its own.
 const REPORTS: [&str; 4] = ["workflow_generation_started", "workflow_draft", "workflow_debugging", "workflow_complete"];
 
-/// The message of a report.
+/// Converts a report into a message.
 pub(super) fn message(report: &Body, language: Language) -> Result<MessageContent, serde_json::Error> {
     let json = serde_json::to_value(report)?;
     let text_of = |name: &str| {
@@ -28,7 +29,7 @@ pub(super) fn message(report: &Body, language: Language) -> Result<MessageConten
     Ok(MessageContent { text: words(report, language), role: Speaker::System, metadata, ..MessageContent::default() })
 }
 
-/// The report in the metadata of a message; `None` if it is an ordinary message.
+/// Returns the report in the metadata of a message; `None` if it is an ordinary message.
 pub(super) fn read(metadata: &mut BTreeMap<String, String>) -> Result<Option<Body>, Invalid> {
     let Some(event) = metadata.get(EVENT).filter(|event| REPORTS.contains(&event.as_str())).cloned() else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Responses. A report (`workflow_*`) is a message whose metadata has the event; `text` describes it in words, for a caller
-//! that does not know it.
+//! Responses. A report (`workflow_*`) is a message with the event in its metadata. Its `text` describes the event in
+//! words, for a caller that does not know it.
 
 use super::{report, stage, wire, wire_stage, word_or};
 use crate::author::AuthorResponse;
@@ -19,7 +19,7 @@ const SUPERSEDES: &str = "supersedes";
 pub(super) const WORKFLOW_ID: &str = "workflow_id";
 
 impl AuthorResponse {
-    /// The message on the wire. A response does not know its session and the language of its conversation.
+    /// Converts a response for the wire. A response contains neither its session nor the language of its conversation.
     pub(crate) fn into_wire(
         self,
         session_id: String,
@@ -61,7 +61,7 @@ impl AuthorResponse {
     }
 }
 
-/// The message of an event that is neither a status nor an error.
+/// Converts an event that is neither a status nor an error into a message.
 fn message(body: Body, seq: u64, language: Language) -> Result<MessageContent, serde_json::Error> {
     let (delta, stream_id, supersedes, content, workflow_id) = match body {
         Body::Message { delta, stream_id, supersedes, content, workflow_id } => {
@@ -80,7 +80,7 @@ fn message(body: Body, seq: u64, language: Language) -> Result<MessageContent, s
     Ok(message)
 }
 
-/// The event of a message, and its place if it is a piece of a text.
+/// Returns the event of a message, and its number if it is a piece of a text.
 fn read(mut message: MessageContent) -> Result<(Body, u64), Invalid> {
     if let Some(report) = report::read(&mut message.metadata)? {
         return Ok((report, 0));
@@ -155,7 +155,7 @@ impl From<StatusContent> for wire::StatusContent {
 impl From<wire::ErrorContent> for ErrorContent {
     fn from(error: wire::ErrorContent) -> Self {
         let wire::ErrorContent { error_code, message, details, is_recoverable } = error;
-        // Another agent may have codes of its own.
+        // Another agent may have other codes.
         match ErrorCode::parse(&error_code) {
             Some(error_code) => Self { error_code, message, details, is_recoverable },
             None => Self {

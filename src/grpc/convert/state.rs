@@ -111,7 +111,8 @@ impl TryFrom<wire::AlternativeOption> for AlternativeOption {
             approach: option.approach,
             trade_offs: option.trade_offs,
             complexity: word_or("alternatives.complexity", &option.complexity, Complexity::default())?,
-            // The wire has no field for it. A dialogue with one gap needs none; otherwise it is the alternative's id.
+            // The wire has no field for the gap. A dialogue with one gap needs no such field. Otherwise the id of the
+            // alternative stands for the gap.
             resolves: String::new(),
         })
     }

@@ -91,7 +91,7 @@ fn every_stage_and_word_survives() {
     }
 }
 
-/// The response on the wire, which is read as the same response.
+/// Converts the response for the wire and back, and asserts that it is the same.
 fn survives(response: AuthorResponse) -> wire::ConversationResponse {
     let bytes = response.clone().into_wire("会话-1".into(), Language::Zh).unwrap().encode_to_vec();
     let read = wire::ConversationResponse::decode(bytes.as_slice()).unwrap();

@@ -1,4 +1,4 @@
-//! What the server does with calls: it streams, ends streams, and refuses.
+//! Responses of the server to calls: it streams, ends streams, and refuses.
 
 use super::support::{ADMIN, ANNA, Begun, entry, request, says, start, start_with, state, with_token};
 use crate::author::{Author, AuthorError, AuthorRequest};
@@ -30,7 +30,7 @@ async fn each_response_arrives_when_the_author_makes_it() {
     });
     received.push(first.unwrap().unwrap());
     assert_eq!(begun.request, request("每天早上发天气"));
-    // The second one is made after the first has arrived.
+    // The second message is sent after the first one has arrived.
     begun.respond(says("好", None, true));
     received.push(responses.next().await.unwrap().unwrap());
     assert!(responses.next().await.is_none(), "the last response ends the stream");
@@ -44,7 +44,8 @@ async fn a_deadline_ends_the_stream_and_the_work() {
     let mut server = start().await;
     let mut call = call("慢", ADMIN);
     call.set_timeout(Duration::from_millis(300));
-    // The headers arrive at once, so only the deadline of the stream can end it. The client's own timer covers the headers.
+    // The headers arrive immediately, so only the deadline of the stream can end it. The client's own timer covers the
+    // headers.
     let mut responses = server.client().process_conversation(call).await.unwrap().into_inner();
     let begun = server.next().await;
     begun.respond(says("one", None, false));
@@ -73,7 +74,7 @@ async fn a_client_that_does_not_read_cannot_delay_the_deadline() {
     call.set_timeout(Duration::from_millis(300));
     let mut responses = server.client().process_conversation(call).await.unwrap().into_inner();
     let begun = server.next().await;
-    // Too much for the window of the stream.
+    // This is larger than the flow-control window of the stream.
     for _ in 0..40 {
         begun.respond(says(&"长".repeat(MIB / 3), None, false));
     }
@@ -157,7 +158,7 @@ async fn a_state_of_15_mib_passes_both_ways_and_one_over_16_mib_does_not() {
     assert_eq!(responses.message().await.unwrap_err().code(), Code::OutOfRange, "a response is too large");
 }
 
-/// The status of a call whose author does this.
+/// Returns the status of a call whose author does this.
 async fn end_of(act: impl FnOnce(Begun)) -> Status {
     let mut server = start().await;
     let mut responses = server.client().process_conversation(call("x", ADMIN)).await.unwrap().into_inner();
@@ -200,7 +201,7 @@ async fn a_stopping_server_is_unhealthy_and_ends_its_streams() {
     assert!(responses.message().await.unwrap().is_some(), "streams get some time");
     assert_eq!(responses.message().await.unwrap_err().code(), Code::Unavailable);
     begun.dropped().await;
-    // The client that watches the health keeps its connection.
+    // The client that watches the health keeps its connection open.
     server.ended().await;
 }
 

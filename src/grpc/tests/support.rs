@@ -202,7 +202,7 @@ pub(super) fn state(stage: Stage, conversations: Vec<Conversation>) -> AgentStat
     }
 }
 
-/// An event without a change of the conversation.
+/// An event that does not change the conversation.
 pub(super) fn event(body: Body) -> AuthorResponse {
     AuthorResponse { body, seq: 0, updated_state: None, timestamp: Timestamp::from_millis(3), is_final: false }
 }

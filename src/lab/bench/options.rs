@@ -197,7 +197,7 @@ pub struct AuthoringOptions {
     /// Backend and servers
     #[command(flatten)]
     pub target: TargetOptions,
-    /// Dialogues that go on at the same time
+    /// Dialogues that run at the same time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
     pub sessions: usize,
     /// Dialogues in all, each of two messages that lead to a published workflow; the memory is measured after a tenth of

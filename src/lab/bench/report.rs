@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// A column of the table: heading, and name of the row's field.
 pub(crate) type Column = (&'static str, &'static str);
 
-/// The field of a row that says whether its figure keeps the required limit.
+/// The field of a row that is true if its figure keeps the required limit.
 pub(super) const MET: &str = "met";
 
 /// One measurement: the parameters and the figures by name.

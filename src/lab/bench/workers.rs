@@ -193,6 +193,7 @@ fn services(
         sandbox: Arc::new(Sandbox::off()),
         connectors: Arc::default(),
         workbench: Arc::new(Workbench::of_settings(Arc::clone(&store), settings, Vec::new(), Clock::system())),
+        rehearses: false,
         clock: Clock::system(),
         store,
         models,

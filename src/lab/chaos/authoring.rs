@@ -1,15 +1,15 @@
-//! The model's answers in the authoring dialogues of a run. Like all its answers they differ at every call.
+//! The model's answers in the authoring dialogues of a run. Each call gets a different answer, as everywhere in a run.
 
 use super::conversations::{ScriptMessage, Verb, worded};
 use serde_json::{Value, json};
 
-/// What the names of the structures begin with.
+/// Prefix of the names of the schemas.
 pub(super) const PREFIX: &str = "authoring_";
 
 /// Every such call writes a document that fails its checks.
 const INVALID_EVERY: u64 = 5;
 
-/// The answer to a question, after this message of the user.
+/// Returns the answer to a question after this message of the user.
 pub(super) fn answer(schema: &str, message: &str, call: u64) -> Value {
     let tag = ScriptMessage::parse(message).map(|line| line.tag).unwrap_or_default();
     let reply = worded(&format!("#{tag}: {}", schema.trim_start_matches(PREFIX)), call);

@@ -25,9 +25,9 @@ pub(super) enum Verb {
     Note,
     /// A silent action that closes the conversation.
     Bye,
-    /// In an authoring dialogue: a wish that lacks something, so that the model asks back.
+    /// In an authoring dialogue: a wish with a missing fact, so that the model asks for it.
     Wish,
-    /// In an authoring dialogue: all that is needed for a workflow.
+    /// In an authoring dialogue: all facts that a workflow needs.
     Detail,
 }
 

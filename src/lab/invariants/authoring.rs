@@ -10,9 +10,9 @@ use types::outcome::Outcome;
 use types::session::Kind;
 use types::turn::TurnRecord;
 
-/// What the store has of a dialogue.
+/// A dialogue as it is stored.
 pub(super) struct StoredDialogue {
-    /// The state, as far as it can be read; `None` if there is none.
+    /// The readable part of the state; `None` if the state is missing.
     pub(super) state: Option<Loaded>,
     /// How many states the session has.
     pub(super) states: usize,
@@ -51,8 +51,8 @@ fn is_abandoned(turn: &TurnRecord) -> bool {
     turn.outcome == Outcome::Cancelled
 }
 
-/// True if the state may lack the message of the turn: the turn was abandoned, the message was refused, or another program
-/// has changed the state.
+/// True if the state may lack the message of the turn: the turn was abandoned, the message was refused, or another
+/// program has changed the state.
 fn may_lack(turn: &TurnRecord) -> bool {
     let refused = [ErrorCode::EmptyMessage, ErrorCode::MessageTooLarge, ErrorCode::MaxTurns, ErrorCode::StateConflict];
     is_abandoned(turn) || turn.reason.as_deref().and_then(ErrorCode::parse).is_some_and(|code| refused.contains(&code))
@@ -92,12 +92,12 @@ fn texts<'a>(sent: &[(&TurnRecord, &'a str)]) -> Vec<&'a str> {
     sent.iter().map(|(_, text)| *text).collect()
 }
 
-/// The events of the dialogue, by turn and number. A repeat has the number of its first publication.
+/// The events of the dialogue, by turn and number. A repeated event has the number of its first publication.
 fn events(lane: &Lane) -> BTreeMap<&str, BTreeMap<u64, &Event>> {
     let mut found: BTreeMap<&str, BTreeMap<u64, &Event>> = BTreeMap::new();
     for event in &lane.events {
         if let event::Event::Authoring(event) = event {
-            // A piece of a text has a numbering of its own.
+            // Pieces of a text are numbered separately.
             if matches!(&event.body, Body::Message { content: None, .. }) {
                 continue;
             }
@@ -107,7 +107,7 @@ fn events(lane: &Lane) -> BTreeMap<&str, BTreeMap<u64, &Event>> {
     found
 }
 
-/// Checks that each turn has exactly one last event, after its others.
+/// Checks that each turn has exactly one last event, after its other events.
 fn ends(lane: &Lane) -> Vec<String> {
     let (mut found, events) = (Vec::new(), events(lane));
     for turn in lane.turns.iter().filter(|turn| turn.job.user_message().is_some()) {
@@ -117,7 +117,7 @@ fn ends(lane: &Lane) -> Vec<String> {
         };
         let last: Vec<u64> = of_turn.iter().filter(|(_, event)| event.is_final).map(|(seq, _)| *seq).collect();
         let is_last = last.last() == of_turn.keys().next_back();
-        // An abandoned turn may have ended its dialogue before.
+        // An abandoned turn may have published a last event before it failed.
         if last.is_empty() || !is_last || (last.len() > 1 && !is_abandoned(turn)) {
             let all: Vec<&u64> = of_turn.keys().collect();
             found.push(format!("turn {} has the last events {last:?} of {all:?}", turn.turn_id));

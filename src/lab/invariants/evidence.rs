@@ -196,7 +196,7 @@ async fn runs(store: &dyn Store, session_id: &str) -> Result<Vec<RunRecord>, Unr
     Ok(store.run(session_id).await?.into_iter().filter(|run| run.origin_session.is_none()).chain(within).collect())
 }
 
-/// What the store has of an authoring dialogue.
+/// An authoring dialogue as it is stored.
 async fn dialogue(store: &dyn Store, session: &Session) -> Result<StoredDialogue, Unreadable> {
     let state = store.authoring(&session.session_id).await?;
     let user_id = state.as_ref().map(|loaded| loaded.state.state.user_id.clone());

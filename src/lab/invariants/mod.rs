@@ -158,8 +158,8 @@ fn given_up(turn: &TurnRecord, cause: Cause) -> bool {
         && turn.reason.as_deref().is_some_and(|reason| reason.split(':').next() == Some(cause.as_str()))
 }
 
-/// Reports a turn for a user message that was not sent, or a turn with the outcome `answered` without a reply. The failure
-/// of a dialogue's turn is no reply.
+/// Reports a turn for a user message that was not sent, and a turn with the outcome `answered` without a reply. A
+/// dialogue's turn that ends with an error has no reply.
 fn unfounded(lane: &Lane, turn: &TurnRecord) -> Option<String> {
     let id = &turn.turn_id;
     if turn.job.user_message().is_some() && !lane.job_ids().into_iter().any(|sent| sent == id) {

@@ -9,7 +9,8 @@ use tar::{Builder, Header};
 /// Documents are collected until they have this size, and then written as one entry.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Writes an archive. Without [`ArchiveWriter::finish`] the archive has no manifest, and is not taken for complete.
+/// Writes an archive. Without [`ArchiveWriter::finish`] the archive has no manifest, and readers treat it as
+/// incomplete.
 pub struct ArchiveWriter<W: Write> {
     archive: Builder<W>,
     manifest: Manifest,
@@ -59,7 +60,7 @@ impl<W: Write> ArchiveWriter<W> {
     fn header(&self, bytes: u64) -> Header {
         let mut header = Header::new_gnu();
         header.set_size(bytes);
-        // It has the words of users, so only this user may read it.
+        // The archive contains messages of users, so only this user may read it.
         header.set_mode(0o600);
         header.set_mtime(u64::try_from(self.manifest.started_at.as_millis() / 1_000).unwrap_or(0));
         header
@@ -110,7 +111,7 @@ impl Chunks {
     }
 }
 
-/// Computes the checksum of the bytes that pass.
+/// Computes the checksum of the written bytes.
 pub(super) struct Hashed<R> {
     pub(super) inner: R,
     pub(super) hash: Sha256,

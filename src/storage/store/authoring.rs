@@ -13,12 +13,12 @@ pub struct NewAuthoring {
     pub agent_id: String,
     /// The channel under which its events are published.
     pub channel: String,
-    /// The state, which also names session and user. Its version is not read.
+    /// The state, which also names session and user. Its version is ignored.
     pub state: StoredState,
 }
 
 impl NewAuthoring {
-    /// The session of the dialogue. `epoch` is its first one.
+    /// Returns the session of the dialogue. `epoch` is its first epoch.
     pub fn session(&self, epoch: u64, now: Timestamp) -> Session {
         Session {
             agent_id: self.agent_id.clone(),
@@ -34,9 +34,9 @@ impl NewAuthoring {
 /// A state to save.
 #[derive(Clone, Debug)]
 pub struct SaveAuthoring {
-    /// The state, with the version that it was made from: that of the state that was read, and 0 if there was none.
+    /// The state, with the version of the state that was read, or 0 if there was no state.
     pub state: StoredState,
-    /// The epoch of the caller's lease. Without one, the caller saves between two turns.
+    /// The epoch of the caller's lease. Without it, the caller saves between two turns.
     pub epoch: Option<u64>,
 }
 
@@ -47,8 +47,8 @@ pub enum Saved {
     Saved(u64),
     /// The stored state has another version: another program has written it. Nothing is changed.
     Conflict,
-    /// The caller's epoch is stale, or there is no such session. For a caller without a lease: a turn is open. Nothing is
-    /// changed.
+    /// The caller's epoch is stale, or the session does not exist. For a caller without a lease: a turn is open.
+    /// Nothing is changed.
     Fenced,
 }
 
@@ -61,7 +61,7 @@ pub struct AuthoringQuery {
     pub stage: Option<Stage>,
     /// Only dialogues that have not changed since this time.
     pub before: Option<Timestamp>,
-    /// Only dialogues behind this place of the listing: the time of the last change, and the session.
+    /// Only dialogues after this position of the listing: the time of the last change, and the session.
     pub after: Option<(Timestamp, String)>,
     /// The largest number of dialogues to return.
     pub limit: usize,
@@ -74,11 +74,11 @@ pub struct AuthoringSummary {
     pub session_id: String,
     /// Its user.
     pub user_id: String,
-    /// Where it stands.
+    /// The current stage.
     pub stage: Stage,
-    /// What it makes.
+    /// The kind of artefact that the dialogue makes.
     pub artifact: Artifact,
-    /// What the user wants.
+    /// The user's wish, in one sentence.
     pub intent_summary: String,
     /// When it last changed.
     pub updated_at: Timestamp,
@@ -107,18 +107,18 @@ impl From<StoredState> for AuthoringSummary {
 /// leaves no state that names it.
 #[async_trait]
 pub trait Authoring {
-    /// Creates the session of a dialogue together with its state. Durable on return. Returns false, and changes nothing,
-    /// when there is a session of this id.
+    /// Creates the session of a dialogue together with its state. Durable on return. Returns false, and changes
+    /// nothing, if a session with this id exists.
     async fn create_authoring(&self, new: NewAuthoring) -> Result<bool>;
 
-    /// Returns the state of a dialogue, as far as it can be read. The next save of the state repairs a damaged one.
+    /// Returns the readable part of a dialogue's state. The next save repairs a damaged state.
     async fn authoring(&self, session_id: &str) -> Result<Option<Loaded>>;
 
-    /// Saves a state together with the session's `agent_stage`, if nobody has saved another one since the caller read it,
-    /// and the caller's lease is valid. Durable on return. A repeated call whose first attempt had succeeded returns
-    /// [`Saved::Saved`], too.
+    /// Saves a state together with the session's `agent_stage`, if no other state was saved since the caller read it,
+    /// and the caller's lease is valid. Durable on return. If an earlier attempt of the same save has succeeded,
+    /// returns [`Saved::Saved`], too.
     async fn save_authoring(&self, save: SaveAuthoring) -> Result<Saved>;
 
-    /// Returns dialogues, the last changed first. Equal times are ordered by id, descending.
+    /// Returns dialogues, the last changed first. Dialogues with the same time are ordered by id, descending.
     async fn authorings(&self, query: AuthoringQuery) -> Result<Vec<AuthoringSummary>>;
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use types::authoring::Artifact;
 use types::canonical;
 
-/// A document that a dialogue has made. It may be one that no program can use.
+/// A document that a dialogue has made. It may be invalid for every program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DraftVersion {
     /// Its kind.
@@ -76,7 +76,7 @@ impl Definition {
 pub struct PublishDefinition {
     /// The definition.
     pub definition: Definition,
-    /// The hash of the version that it replaces; `None` if there must be none.
+    /// The hash of the version that it replaces; `None` if the id must be unused.
     pub over: Option<String>,
     /// The user who owns it from now on; `None` leaves the owner as it is.
     pub owner: Option<String>,
@@ -87,31 +87,33 @@ pub struct PublishDefinition {
 pub enum PublishEnd {
     /// The definition is the current version now.
     Published,
-    /// It was the current version already. Nothing is changed.
+    /// It was already the current version. Nothing is changed.
     Unchanged,
-    /// Another version is the current one; its hash. Nothing is changed.
+    /// Another version is the current one, with this hash. Nothing is changed.
     Moved(Option<String>),
 }
 
 /// Drafts of authoring dialogues, and their publication.
 ///
-/// A draft is a version that belongs to sessions, in `draft_of`. It is in no listing and counts in no quota. It is deleted
-/// with the last of its sessions ([`Erasure::erase_records`](super::Erasure::erase_records)), and not with the agent or
-/// workflow of its id. Once it is made the current version of its id, it is an ordinary version.
+/// A draft is a version with the field `draft_of`: the sessions to which it belongs. Listings do not show it, and
+/// quotas do not count it. It is deleted with the last of its sessions
+/// ([`Erasure::erase_records`](super::Erasure::erase_records)), not with the agent or workflow of its id. When it
+/// becomes the current version of its id, it becomes an ordinary version.
 #[async_trait]
 pub trait Drafts {
-    /// Stores a draft of a session. A version that is not a draft stays as it is. Durable on return. Refuses a version
-    /// that is stored with another document.
+    /// Stores a draft of a session. If the version exists and is not a draft, it stays unchanged. Durable on return.
+    /// Refuses a version that is stored with another document.
     async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> Result<()>;
 
-    /// Returns the document of a version, also of a draft that cannot be decoded as an agent or a workflow.
+    /// Returns the document of a version, even if it cannot be decoded as an agent or a workflow.
     async fn version_document(&self, artifact: Artifact, id: &str, hash: &str) -> Result<Option<Value>>;
 
     /// Deletes the drafts that belong to this session only. Durable on return. Returns their number.
     async fn drop_drafts(&self, session_id: &str) -> Result<u64>;
 
-    /// Makes a version the current one, if the current one still is as the caller has seen it. Durable on return, and
-    /// seen by every later [`Store::agent`](super::Store::agent) and [`Store::workflow`](super::Store::workflow).
+    /// Makes a version the current one, if the current version is still the one that the caller expects. Durable on
+    /// return, and visible to every later [`Store::agent`](super::Store::agent) and
+    /// [`Store::workflow`](super::Store::workflow).
     async fn publish(&self, publish: PublishDefinition) -> Result<PublishEnd>;
 
     /// Returns the user who owns the current version of an agent or a workflow.

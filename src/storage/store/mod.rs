@@ -52,7 +52,7 @@ use types::run::{RunQuery, RunRecord};
 use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{DayUse, TurnRecord};
 
 /// Why a call to the store failed.
 #[derive(Clone, Debug, Error)]
@@ -321,6 +321,10 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     /// Returns the tokens that committed turns have used on a day (UTC, for example `2026-01-02`), by agent. Agents
     /// without usage are missing in the result. The counters may include additions that are not durable yet.
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>>;
+
+    /// Adds the tokens of a model call that belongs to no turn to the counters of [`Store::tokens_of_day`]. A repetition adds
+    /// them again.
+    async fn use_tokens(&self, used: DayUse) -> Result<()>;
 
     // --- timers and housekeeping
 

@@ -1,18 +1,19 @@
-//! What a client may set for a dialogue.
+//! The settings of a dialogue that a client can choose.
 
 use super::stage::{Artifact, Language, Publish};
+use crate::ids::{self, IdError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// The user's messages that a dialogue takes unless its client says otherwise.
+/// The default number of user messages in a dialogue.
 pub const DEFAULT_TURNS: u32 = 50;
-/// The largest number of the user's messages.
+/// The largest number of user messages in a dialogue.
 pub const MAX_TURNS: u32 = 500;
-/// The seconds that one stage may take unless the client says otherwise.
+/// The default time limit of one stage, in seconds.
 pub const DEFAULT_TIMEOUT: u32 = 30;
-/// The largest number of seconds for one stage.
+/// The largest time limit of one stage, in seconds.
 pub const MAX_TIMEOUT: u32 = 300;
 /// The largest number of preferences.
 pub const MAX_PREFERENCES: usize = 32;
@@ -25,15 +26,15 @@ pub const MAX_PREFERENCE: usize = 200;
 pub struct ConversationConfig {
     /// Sends texts piece by piece while the model writes them.
     pub enable_streaming: bool,
-    /// The largest number of the user's messages.
+    /// The largest number of user messages.
     pub max_turns: u32,
-    /// The seconds that one stage may take.
+    /// The time limit of one stage, in seconds.
     pub timeout_seconds: u32,
     /// The language of the engine's own texts.
     pub language: Language,
     /// Shows passages of the agent's knowledge to the model.
     pub enable_rag: bool,
-    /// Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model is shown all.
+    /// Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model gets all of them.
     pub preferences: BTreeMap<String, String>,
 }
 
@@ -50,21 +51,21 @@ impl Default for ConversationConfig {
     }
 }
 
-/// The settings as a client sends them. What is absent keeps its value; a 0 and an empty language mean the default.
+/// The settings as a client sends them. An absent field keeps its value. A 0 or an empty language means the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConfigRequest {
     /// Sends texts piece by piece while the model writes them.
     pub enable_streaming: Option<bool>,
-    /// The largest number of the user's messages, 1 to 500; 50 by default.
+    /// The largest number of user messages, 1 to 500; 50 by default.
     pub max_turns: Option<i64>,
-    /// The seconds that one stage may take, 1 to 300; 30 by default.
+    /// The time limit of one stage, 1 to 300 s; 30 s by default.
     pub timeout_seconds: Option<i64>,
     /// The language of the engine's own texts: `zh`, the default, or `en`.
     pub language: Option<String>,
     /// Shows passages of the agent's knowledge to the model.
     pub enable_rag: Option<bool>,
-    /// Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model is shown all.
+    /// Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model gets all of them.
     pub preferences: Option<BTreeMap<String, String>>,
 }
 
@@ -76,19 +77,19 @@ pub enum ConfigError {
     Number {
         /// The field.
         field: &'static str,
-        /// The value sent.
+        /// The given value.
         found: i64,
         /// The largest value.
         most: u32,
     },
-    /// A word is none of those that the field takes.
+    /// The field does not accept the given word.
     #[error("config.{field} is `{found}`; it must be {expected}")]
     Word {
         /// The field.
         field: &'static str,
-        /// The value sent.
+        /// The given value.
         found: String,
-        /// The values that it takes.
+        /// The accepted values.
         expected: &'static str,
     },
     /// There are too many preferences.
@@ -97,10 +98,13 @@ pub enum ConfigError {
     /// A preference is too long.
     #[error("config.preferences: the name or value of `{0}` has more than {MAX_PREFERENCE} bytes")]
     Preference(String),
+    /// The id that is wanted is no legal id.
+    #[error(transparent)]
+    Id(#[from] IdError),
 }
 
 impl ConfigRequest {
-    /// The settings `current`, changed as asked.
+    /// Applies a request to the settings `current`.
     pub fn apply(self, current: &ConversationConfig) -> Result<ConversationConfig, ConfigError> {
         let mut config = current.clone();
         config.enable_streaming = self.enable_streaming.unwrap_or(config.enable_streaming);
@@ -125,13 +129,14 @@ impl ConfigRequest {
 }
 
 impl ConversationConfig {
-    /// The preferred kind of artefact, if there is one. [`ConfigRequest::apply`] has checked its name.
+    /// The preferred kind of artefact; `None` if the client has no preference. [`ConfigRequest::apply`] has checked its
+    /// name.
     pub fn artifact(&self) -> Option<Artifact> {
         self.preferences.get("artifact").and_then(|name| Artifact::parse(name))
     }
 
-    /// Who publishes the result: as preferred, else the dialogue for a workflow, and the user for an agent, which has
-    /// live conversations.
+    /// Decides who publishes the result. Without a preference, the dialogue publishes a workflow. The user publishes an
+    /// agent, because an agent has live conversations.
     pub fn publish(&self, artifact: Artifact) -> Publish {
         let preferred = self.preferences.get("publish").and_then(|name| Publish::parse(name));
         preferred.unwrap_or(match artifact {
@@ -140,7 +145,7 @@ impl ConversationConfig {
         })
     }
 
-    /// The id that a new artefact is to have, if the client wants a certain one.
+    /// The id that a new artefact must have; `None` if the client does not require one.
     pub fn target_id(&self) -> Option<&str> {
         self.preferences.get("target_id").map(String::as_str).filter(|id| !id.is_empty())
     }
@@ -172,6 +177,10 @@ fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), Confi
     }
     if let Some(name) = preferences.get("publish") {
         word("preferences.publish", name, Publish::parse(name), "`auto` or `manual`")?;
+    }
+    // An empty one means none.
+    if let Some(id) = preferences.get("target_id").filter(|id| !id.is_empty()) {
+        ids::check("config.preferences.target_id", id)?;
     }
     Ok(())
 }
@@ -206,6 +215,9 @@ mod tests {
         assert_eq!(refused(json!({"language": "fr"})), "config.language is `fr`; it must be `zh` or `en`");
         assert!(refused(json!({"preferences": {"artifact": "poem"}})).contains("`workflow` or `agent`"));
         assert!(refused(json!({"preferences": {"publish": "later"}})).contains("`auto` or `manual`"));
+        let illegal = refused(json!({"preferences": {"target_id": "a/b"}}));
+        assert!(illegal.starts_with("config.preferences.target_id contains '/'"), "{illegal}");
+        assert!(apply(json!({"preferences": {"target_id": ""}})).is_ok());
         assert!(refused(json!({"preferences": {"a": "x".repeat(201)}})).contains("`a`"));
         let many: BTreeMap<_, _> = (0..33).map(|n| (n.to_string(), String::new())).collect();
         assert!(refused(json!({"preferences": many})).contains("33 entries"));

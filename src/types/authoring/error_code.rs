@@ -1,4 +1,4 @@
-//! What may go wrong in a turn of a dialogue.
+//! The errors of a turn of a dialogue.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub enum ErrorCode {
     EmptyMessage,
     /// The message has more than 65,536 bytes.
     MessageTooLarge,
-    /// The dialogue has had all its turns.
+    /// The dialogue has reached `max_turns`.
     MaxTurns,
     /// A stage took longer than `timeout_seconds`.
     Timeout,
@@ -22,7 +22,7 @@ pub enum ErrorCode {
     InvalidAnswer,
     /// The agent's token budget is spent.
     TokenBudget,
-    /// What is to be edited or copied does not exist.
+    /// The workflow or agent to edit or copy does not exist.
     UnknownWorkflow,
     /// The session does not exist.
     UnknownSession,
@@ -34,7 +34,7 @@ pub enum ErrorCode {
     AgentUnavailable,
     /// The store cannot be reached.
     StoreUnavailable,
-    /// No worker took the message.
+    /// No worker has taken the message.
     Unavailable,
     /// The turn was cancelled.
     Cancelled,
@@ -90,12 +90,13 @@ impl ErrorCode {
         Self::ALL.into_iter().find(|code| code.as_str() == name)
     }
 
-    /// True for the faults that put the dialogue into the stage `error`. After all others the stage stays as it is.
+    /// True for the errors that put the dialogue into the stage `error`. After all other errors the stage stays
+    /// unchanged.
     pub const fn changes_stage(self) -> bool {
         matches!(self, Self::ModelUnavailable | Self::InvalidAnswer | Self::TokenBudget | Self::Internal)
     }
 
-    /// True if the same dialogue can go on.
+    /// True if the same dialogue can continue.
     pub const fn is_recoverable(self) -> bool {
         !matches!(self, Self::MaxTurns | Self::UnknownSession | Self::Internal)
     }

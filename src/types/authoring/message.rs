@@ -20,9 +20,9 @@ pub struct Event {
     pub session_id: String,
     /// The turn.
     pub turn_id: String,
-    /// Its place in the turn, from 0.
+    /// The number in the turn, from 0.
     pub seq: u64,
-    /// When it was made, in milliseconds since 1970.
+    /// When the event was made, in milliseconds since 1970.
     pub timestamp: i64,
     /// True for the last event of the turn, and for no other.
     pub is_final: bool,
@@ -34,7 +34,7 @@ pub struct Event {
 pub enum Body {
     /// A text: a piece of it, or the whole of it.
     Message {
-        /// A piece of the text. In the last event of a turn that completes, the whole text.
+        /// A piece of the text. The last event of a turn that completes has the whole text here.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delta: Option<String>,
         /// The stream that a piece belongs to.
@@ -74,7 +74,7 @@ pub enum Body {
         /// Details.
         data: DraftWritten,
     },
-    /// The document has been checked and tried out.
+    /// The document was checked and rehearsed.
     WorkflowDebugging {
         /// The artefact.
         workflow_id: String,
@@ -94,7 +94,7 @@ pub enum Body {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageType {
-    /// Words only.
+    /// Text only.
     #[default]
     Text,
     /// Questions.
@@ -120,9 +120,9 @@ impl MessageType {
 /// A whole message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageContent {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// Who says it.
+    /// The speaker.
     pub role: Speaker,
     /// Its kind.
     pub message_type: MessageType,
@@ -146,7 +146,7 @@ pub struct StatusContent {
     pub previous_stage: Stage,
     /// The stage in one sentence, in the language of the dialogue.
     pub stage_description: String,
-    /// What the user may do: ids of questions, `confirm_requirements`, `choose_alternative` or `publish`.
+    /// The actions that the user may take: ids of questions, `confirm_requirements`, `choose_alternative` or `publish`.
     pub pending_actions: Vec<String>,
 }
 
@@ -157,37 +157,38 @@ pub struct ErrorContent {
     pub error_code: ErrorCode,
     /// One sentence for the user.
     pub message: String,
-    /// Details for whoever looks into it.
+    /// Details for an engineer who investigates the failure.
     pub details: String,
-    /// True if the dialogue can go on.
+    /// True if the dialogue can continue.
     pub is_recoverable: bool,
 }
 
-/// What is being written.
+/// The document that the model begins to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GenerationStarted {
     /// The kind of artefact.
     pub artifact: Artifact,
-    /// How the dialogue began.
+    /// The `action` with which the dialogue began.
     pub action: Origin,
-    /// From 1; higher after a failed check.
+    /// The number of the attempt, from 1. Each failed check raises it.
     pub attempt: u32,
 }
 
-/// A document that was written. The stored event lacks `definition`: whoever publishes it reads it by its hash.
+/// A document that was written. The stored event does not contain `definition`: the publisher of the event reads it by
+/// its hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DraftWritten {
     /// The hash of the document.
     pub hash: String,
-    /// The hash of the document that it began with, if there was one.
+    /// The hash of the document from which it was made, if there is one.
     pub base_hash: Option<String>,
     /// The document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Value>,
-    /// Where to fetch the document, if it is too large for an event.
+    /// URL of the document, if the document is too large for an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition_url: Option<String>,
-    /// How many tests it has.
+    /// The number of its tests.
     pub tests: u32,
     /// The attempt that wrote it.
     pub attempt: u32,
@@ -202,7 +203,7 @@ pub struct Debugging {
     pub ok: bool,
     /// Findings that make the document unusable.
     pub errors: Vec<Value>,
-    /// Findings that do not.
+    /// Findings that do not make it unusable.
     pub warnings: Vec<Value>,
     /// The tests.
     pub tests: TestResults,
@@ -211,15 +212,15 @@ pub struct Debugging {
 /// The results of the tests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TestResults {
-    /// How many passed.
+    /// The number of passed tests.
     pub passed: u32,
-    /// Those that failed, with the reasons.
+    /// The failed tests, with the reasons.
     pub failed: Vec<Value>,
-    /// Those that did not run, with the reasons.
+    /// The tests that did not run, with the reasons.
     pub not_run: Vec<Value>,
 }
 
-/// A document that is ready. The stored event lacks `definition`, as that of a draft.
+/// A document that is ready. The stored event does not contain `definition`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Complete {
     /// The hash of the document.
@@ -227,12 +228,12 @@ pub struct Complete {
     /// The document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Value>,
-    /// Where to fetch the document, if it is too large for an event.
+    /// URL of the document, if the document is too large for an event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition_url: Option<String>,
     /// True if it is in use now.
     pub published: bool,
-    /// Where the artefact is.
+    /// URL of the artefact.
     pub url: String,
 }
 

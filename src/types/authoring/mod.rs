@@ -1,9 +1,9 @@
 //! An authoring dialogue: one session in which a user and the agent `authoring` make a workflow or an agent. Plain data.
 //!
-//! - [`stage`]: where a dialogue stands, and the other closed sets of names.
-//! - [`state`]: the whole state of a dialogue, as it is stored. [`repair`] reads one that is damaged.
-//! - [`config`]: what a client may set for a dialogue.
-//! - [`message`]: the events of a turn, as clients read them. [`error_code`]: what may go wrong.
+//! - [`stage`]: the stages of a dialogue, and the other enums.
+//! - [`state`]: the whole state of a dialogue, as it is stored. [`repair`] reads a damaged state.
+//! - [`config`]: the settings of a dialogue that a client can choose.
+//! - [`message`]: the events of a turn, for clients. [`error_code`]: the errors of a turn.
 
 pub mod config;
 pub mod error_code;

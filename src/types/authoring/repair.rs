@@ -1,4 +1,4 @@
-//! Reads a stored state field by field, so that a damaged one leaves a dialogue that goes on.
+//! Reads a stored state field by field, so that a dialogue with a damaged state can continue.
 
 use super::config::ConversationConfig;
 use super::stage::{Artifact, Publish, Stage};
@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 /// A state that was read from the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
-    /// The state, with defaults in place of what could not be read.
+    /// The state. A field that could not be read has its default.
     pub state: StoredState,
-    /// What could not be read. The next save repairs it.
+    /// The fields that could not be read, with the problems. The next save repairs them.
     pub problems: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Loaded {
 fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> StoredState {
     let resume_stage = fields.optional("resume_stage");
     let (config, artifact) = (fields.optional::<ConversationConfig>("config"), fields.optional::<Artifact>("artifact"));
-    // Nothing is published by itself if it is not certain that this is wanted.
+    // If `publish` cannot be determined, the dialogue must not publish without a request.
     let publish = fields.optional("publish").unwrap_or_else(|| match (&config, artifact) {
         (Some(config), Some(artifact)) => config.publish(artifact),
         _ => Publish::Manual,
@@ -60,6 +60,7 @@ fn stored_state(session_id: &str, fields: &mut Fields, now: Timestamp) -> Stored
         published: fields.optional("published"),
         previous_stage: fields.optional("previous_stage").unwrap_or_default(),
         gap_rounds: fields.items("gap_rounds"),
+        request_hash: fields.optional("request_hash"),
         repaired_at: fields.optional("repaired_at"),
         state: AgentState {
             session_id: session_id.to_owned(),
@@ -147,6 +148,7 @@ mod tests {
             Some(Draft { hash: "h".into(), ok: Some(false), problems: vec!["p".into()], ..Draft::default() });
         stored.published = Some(Published { hash: "h".into(), at: now, by: "alice".into(), forced: true });
         stored.gap_rounds = vec![GapRounds { gap: "a.b".into(), rounds: 2 }];
+        stored.request_hash = Some("r".into());
         let content = MessageContent { text: "好".into(), ..MessageContent::default() };
         let body =
             Body::Message { delta: None, stream_id: None, supersedes: None, content: Some(content), workflow_id: None };
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(state.state.stage, Stage::GapAnalysis, "where it stood before the fault");
         assert_eq!(state.state.conversations, full().state.conversations);
         assert_eq!((state.turn.is_none(), state.repaired_at), (true, Some(now)));
-        // What is not certain is not published by itself.
+        // If `publish` cannot be determined, the dialogue must not publish without a request.
         for (damaged, expected) in [(["publish"].as_slice(), Publish::Auto), (&["publish", "config"], Publish::Manual)]
         {
             let mut json = serde_json::to_value(StoredState { publish: Publish::Manual, ..full() }).unwrap();

@@ -1,4 +1,4 @@
-//! The closed sets of names of a dialogue.
+//! The enums of a dialogue.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,50 +39,50 @@ macro_rules! names {
 }
 
 names! {
-    /// Where a dialogue stands.
+    /// The stage of a dialogue.
     Stage {
-        /// Finds out what the user wants.
+        /// Finds out the user's wish.
         #[default]
         Clarification = "clarification",
         /// Agrees on the requirements.
         Negotiation = "negotiation",
-        /// Compares the requirements with what is installed.
+        /// Compares the requirements with the catalogue.
         GapAnalysis = "gap_analysis",
-        /// Offers ways around what is missing.
+        /// Offers alternatives for the gaps.
         AlternativeGeneration = "alternative_generation",
         /// Writes the document.
         WorkflowGeneration = "workflow_generation",
-        /// Checks the document and tries it out.
+        /// Checks and rehearses the document.
         Debug = "debug",
         /// The document is ready.
         Completed = "completed",
-        /// A fault interrupted the dialogue. The next message goes on in the stage that it interrupted.
+        /// A failure interrupted the dialogue. The next message continues in the stage that was interrupted.
         Error = "error",
     }
 }
 
 impl Stage {
-    /// True for the stages that work without the user, until they end.
+    /// True for the stages that need no message of the user.
     pub const fn works_alone(self) -> bool {
         matches!(self, Self::GapAnalysis | Self::WorkflowGeneration | Self::Debug)
     }
 }
 
 names! {
-    /// How a dialogue begins.
+    /// The action with which a dialogue begins.
     Origin {
-        /// With nothing.
+        /// Creates a new artefact.
         #[default]
         Create = "create",
-        /// With something that exists, to change it.
+        /// Changes an existing artefact.
         Edit = "edit",
-        /// With something that exists, to make another like it.
+        /// Makes another artefact like an existing one.
         Copy = "copy",
     }
 }
 
 names! {
-    /// What a dialogue makes.
+    /// The kind of artefact that a dialogue makes.
     Artifact {
         /// A workflow of the type `graph`.
         #[default]
@@ -95,7 +95,7 @@ names! {
 names! {
     /// Who publishes the result.
     Publish {
-        /// The dialogue itself, once the checks pass.
+        /// The dialogue, after the checks have passed.
         #[default]
         Auto = "auto",
         /// The user, by a separate request.
@@ -104,35 +104,35 @@ names! {
 }
 
 names! {
-    /// What a clarification is for.
+    /// The purpose of a clarification.
     Purpose {
-        /// To find out what a new artefact is to do.
+        /// Finds out the purpose of a new artefact.
         #[default]
         InitialIntent = "initial_intent",
-        /// To find out how an existing one is to change.
+        /// Finds out the changes of an existing artefact.
         TemplateModification = "template_modification",
-        /// To find a way around something that is missing.
+        /// Finds an alternative for a gap.
         GapResolution = "gap_resolution",
     }
 }
 
 names! {
-    /// What a question is about.
+    /// The subject of a question.
     Category {
-        /// Where the data comes from.
+        /// The source of the data.
         #[default]
         Input = "input",
-        /// Where the result goes.
+        /// The destination of the result.
         Output = "output",
-        /// What starts it.
+        /// The start of the artefact's work.
         Trigger = "trigger",
-        /// What happens in between.
+        /// The steps between them.
         Logic = "logic",
     }
 }
 
 names! {
-    /// How much work an alternative is.
+    /// The amount of work for an alternative.
     Complexity {
         /// Little.
         #[default]
@@ -156,7 +156,7 @@ names! {
 }
 
 names! {
-    /// Who says something in a dialogue.
+    /// The speaker of a message.
     Speaker {
         /// The user.
         #[default]

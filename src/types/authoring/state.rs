@@ -1,5 +1,6 @@
-//! The state of a dialogue: [`AgentState`] is what the authoring agent needs, [`StoredState`] adds what the engine needs to
-//! go on after a crash. `workflow_agent_states` has one for each dialogue.
+//! The state of a dialogue. [`AgentState`] contains the data that the authoring agent needs. [`StoredState`] adds the
+//! data with which the engine resumes a dialogue after a crash. `workflow_agent_states` has one state for each
+//! dialogue.
 
 use super::config::ConversationConfig;
 use super::message::Event;
@@ -25,17 +26,17 @@ pub const MAX_INFO_KEY: usize = 256;
 /// The largest number of gaps, and of alternatives.
 pub const MAX_GAPS: usize = 32;
 
-/// What the name of a fact begins with that is the alternative chosen for a gap.
+/// Prefix of the key of the fact that contains the alternative chosen for a gap.
 pub const ALTERNATIVE: &str = "alternative:";
 
 /// One message of a dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Conversation {
-    /// Who said it.
+    /// The speaker.
     pub role: Speaker,
-    /// The words.
+    /// The text.
     pub text: String,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub timestamp: i64,
     /// Further data.
     #[serde(default)]
@@ -52,14 +53,14 @@ impl Conversation {
 /// A question to the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClarificationQuestion {
-    /// Names the question within the dialogue.
+    /// The id of the question within the dialogue.
     pub id: String,
     /// The question.
     pub question: String,
-    /// What it is about.
+    /// The subject of the question.
     #[serde(default)]
     pub category: Category,
-    /// True if the dialogue cannot go on without an answer.
+    /// True if the dialogue cannot continue without an answer.
     #[serde(default)]
     pub is_required: bool,
     /// Suggested answers.
@@ -67,23 +68,23 @@ pub struct ClarificationQuestion {
     pub options: Vec<String>,
 }
 
-/// A way around something that is missing.
+/// An alternative for a gap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AlternativeOption {
-    /// Names the alternative within the dialogue.
+    /// The id of the alternative within the dialogue.
     pub id: String,
-    /// A few words.
+    /// A short title.
     pub title: String,
-    /// What it is.
+    /// The description.
     #[serde(default)]
     pub description: String,
-    /// How it would be done.
+    /// The way in which it would be done.
     #[serde(default)]
     pub approach: String,
     /// Its drawbacks.
     #[serde(default)]
     pub trade_offs: Vec<String>,
-    /// How much work it is.
+    /// The amount of work.
     #[serde(default)]
     pub complexity: Complexity,
     /// The gap that it closes, word for word.
@@ -91,48 +92,48 @@ pub struct AlternativeOption {
     pub resolves: String,
 }
 
-/// What is known of the user's wishes, and what is asked.
+/// The known facts about the user's wishes, and the open questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClarificationContext {
-    /// What the clarification is for.
+    /// The purpose of the clarification.
     pub purpose: Purpose,
     /// The facts, by name, such as `input_source` or `trigger_type`.
     pub collected_info: BTreeMap<String, String>,
     /// Ids of the questions that wait for an answer.
     pub pending_questions: Vec<String>,
-    /// How the dialogue began.
+    /// The action with which the dialogue began.
     pub origin: Origin,
 }
 
-/// What the dialogue begins with.
+/// The source of the dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WorkflowContext {
-    /// How it began.
+    /// The action with which the dialogue began.
     pub origin: Origin,
-    /// What is edited or copied; empty for a new artefact.
+    /// The id of the workflow or agent to edit or copy; empty for a new artefact.
     pub source_workflow_id: String,
-    /// What is to change, in the user's words.
+    /// The requested change, in the user's words.
     pub modification_intent: String,
 }
 
-/// The state that the authoring agent needs: all of it, for it keeps nothing between two calls.
+/// The state that the authoring agent needs. It is complete, because the agent keeps nothing between two calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentState {
     /// The dialogue.
     pub session_id: String,
     /// Its user.
     pub user_id: String,
-    /// Where it stands.
+    /// The current stage.
     pub stage: Stage,
     /// The last messages, oldest first.
     #[serde(default)]
     pub conversations: Vec<Conversation>,
-    /// What the user wants, in one sentence.
+    /// The user's wish, in one sentence.
     #[serde(default)]
     pub intent_summary: String,
-    /// What is needed and not installed.
+    /// The gaps: needs without a provider in the catalogue.
     #[serde(default)]
     pub gaps: Vec<String>,
     /// The alternatives that were offered.
@@ -147,7 +148,7 @@ pub struct AgentState {
     /// Facts and questions.
     #[serde(default)]
     pub clarification_context: ClarificationContext,
-    /// What the dialogue began with.
+    /// The source of the dialogue.
     #[serde(default)]
     pub workflow_context: WorkflowContext,
     /// When it began.
@@ -157,8 +158,8 @@ pub struct AgentState {
 }
 
 impl AgentState {
-    /// True if a turn goes on from this state without a message: the last message is the user's, or the stage works
-    /// without the user.
+    /// True if a turn can continue from this state without a message: the last message is the user's, or the stage
+    /// needs no message.
     pub fn goes_on(&self) -> bool {
         let said_last = self.conversations.last().is_some_and(|entry| entry.role == Speaker::User);
         self.stage.works_alone() || (said_last && self.stage != Stage::Completed)
@@ -179,8 +180,8 @@ impl AgentState {
         self.conversations.drain(..self.conversations.len() - kept);
     }
 
-    /// Remembers a fact. An empty value forgets it. Beyond the limits only known facts change, and a chosen alternative
-    /// is remembered in any case: there are not more of them than gaps.
+    /// Stores a fact. An empty value removes it. Beyond the limits, only existing facts change. A chosen alternative is
+    /// always stored; there are at most as many as gaps.
     pub fn collect(&mut self, key: &str, value: &str) {
         let info = &mut self.clarification_context.collected_info;
         let key = &key[..key.floor_char_boundary(MAX_INFO_KEY)];
@@ -193,13 +194,13 @@ impl AgentState {
     }
 }
 
-/// The document that was written last and is not published, or was published from here.
+/// The last document that was written. It is not published, or this dialogue has published it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Draft {
-    /// Its hash. The store has the document as a version of the artefact.
+    /// The hash. The store has the document as a version of the artefact.
     pub hash: String,
-    /// The hash of the document that it began with.
+    /// The hash of the document from which it was made.
     pub base_hash: Option<String>,
     /// True if it passed the checks, false if it failed, absent until it is checked.
     pub ok: Option<bool>,
@@ -207,9 +208,10 @@ pub struct Draft {
     pub tests: TestCounts,
     /// Why it failed the checks, one sentence for each reason.
     pub problems: Vec<String>,
-    /// What the agent means to change, after a failed check.
+    /// The changes that the model has announced after a failed check.
     pub changes: Vec<String>,
-    /// Its tests by the model, as JSON texts: a store keeps their bytes, whatever keys they have.
+    /// The tests that the model wrote, as JSON texts: as a text, a JSON object may have keys that the store does not
+    /// permit.
     pub cases: Vec<String>,
     /// The report of the checks, as a JSON text: the `data` of a `workflow_debugging` event.
     pub report: Option<String>,
@@ -232,7 +234,7 @@ pub struct TestCounts {
 pub struct GapRounds {
     /// The gap.
     pub gap: String,
-    /// How often.
+    /// The number of times.
     pub rounds: u32,
 }
 
@@ -241,16 +243,16 @@ pub struct GapRounds {
 pub struct Published {
     /// The hash of the published document.
     pub hash: String,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// By whom.
+    /// The user or operator who published it.
     pub by: String,
     /// True if it was published in spite of failed tests.
     #[serde(default)]
     pub forced: bool,
 }
 
-/// How far a turn is.
+/// The progress of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TurnState {
@@ -258,13 +260,14 @@ pub struct TurnState {
     pub turn_id: String,
     /// The number of the next event.
     pub seq: u64,
-    /// The events of the last save, for whoever resumes the turn: they may not have been published.
+    /// The events of the last save. The attempt that resumes the turn publishes them again, because they may not have
+    /// been published.
     #[serde(with = "texts")]
     #[schemars(with = "Vec<String>")]
     pub events: Vec<Event>,
-    /// True once the turn waits for the user.
+    /// True once the turn has ended, and the dialogue waits for the user.
     pub ended: bool,
-    /// True once the turn has gone back to the requirements, which it may do once.
+    /// True once the turn has returned to the requirements. A turn may do this once.
     pub reopened: bool,
 }
 
@@ -277,10 +280,10 @@ pub struct StoredState {
     /// The agent's state.
     #[serde(flatten)]
     pub state: AgentState,
-    /// Raised by each save.
+    /// The version. Each save raises it.
     #[serde(default)]
     pub version: u64,
-    /// The turn that is going on, or went on last.
+    /// The current turn, or the last one.
     #[serde(default)]
     pub turn: Option<TurnState>,
     /// The questions that wait for an answer.
@@ -289,16 +292,16 @@ pub struct StoredState {
     /// The user's messages so far.
     #[serde(default)]
     pub turns: u32,
-    /// The messages so far, also those that `conversations` has dropped.
+    /// The number of messages so far, including the messages that `conversations` has dropped.
     #[serde(default)]
     pub total_entries: u32,
     /// The settings of the dialogue.
     #[serde(default)]
     pub config: ConversationConfig,
-    /// What the dialogue makes.
+    /// The kind of artefact that the dialogue makes.
     #[serde(default)]
     pub artifact: Artifact,
-    /// Who publishes it.
+    /// Decides who publishes the artefact.
     #[serde(default)]
     pub publish: Publish,
     /// The last document.
@@ -307,7 +310,7 @@ pub struct StoredState {
     /// The last publication.
     #[serde(default)]
     pub published: Option<Published>,
-    /// In the stage `error`: the stage that the next message goes on in.
+    /// In the stage `error`: the stage in which the next message continues.
     #[serde(default)]
     pub resume_stage: Option<Stage>,
     /// The stage before the current one.
@@ -316,6 +319,9 @@ pub struct StoredState {
     /// How often the analysis has found each required gap.
     #[serde(default)]
     pub gap_rounds: Vec<GapRounds>,
+    /// The hash of the request that began the dialogue. A repeat of the request has it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_hash: Option<String>,
     /// When the state was last repaired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_at: Option<Timestamp>,
@@ -341,7 +347,7 @@ impl StoredState {
         Self { id, state, ..Self::default() }
     }
 
-    /// Sets what the dialogue makes, with the settings that follow from it.
+    /// Sets the kind of artefact, and the settings that depend on it.
     pub fn configured(mut self, config: ConversationConfig, artifact: Option<Artifact>) -> Self {
         self.artifact = artifact.or(config.artifact()).unwrap_or_default();
         self.publish = config.publish(self.artifact);
@@ -349,14 +355,18 @@ impl StoredState {
         self
     }
 
-    /// Changes the settings of a dialogue that has begun. What it makes stays.
+    /// Changes the settings of a dialogue that has begun. The kind of artefact stays.
     pub fn reconfigured(mut self, config: ConversationConfig) -> Self {
         let is_new = self.published.is_none() && self.state.workflow_context.origin != Origin::Edit;
         if is_new && config.target_id() != self.config.target_id() {
-            // The document has its id in it, so it is written again under the new one.
+            // The document contains its id, so the model writes it again under the new one.
             (self.state.workflow_id, self.draft) = (None, None);
         }
-        self.publish = config.publish(self.artifact);
+        let wish = |config: &ConversationConfig| config.preferences.get("publish").cloned();
+        // Nothing is published by itself after a repair, unless somebody asks for it.
+        if wish(&config) != wish(&self.config) {
+            self.publish = config.publish(self.artifact);
+        }
         self.config = config;
         self
     }
@@ -366,19 +376,19 @@ impl StoredState {
         self.draft.is_some() || self.published.is_some()
     }
 
-    /// True while a turn has not come to its end.
+    /// True while a turn is open.
     pub fn in_turn(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| !turn.ended)
     }
 
-    /// True if a save that its caller got no answer to has made this state: same turn, same place in it.
+    /// True if the other state comes from the same save, whose response was lost: same turn, same position in it.
     pub fn is_same_save(&self, other: &Self) -> bool {
         let place = |state: &Self| state.turn.as_ref().map(|turn| (turn.turn_id.clone(), turn.seq, turn.ended));
         self.version == other.version && place(self).is_some() && place(self) == place(other)
     }
 }
 
-/// Events as JSON texts: a store keeps their bytes, whatever keys a definition or a finding has.
+/// Events as JSON texts: as a text, a JSON object may have keys that the store does not permit.
 mod texts {
     use super::Event;
     use serde::de::Error as _;

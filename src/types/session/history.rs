@@ -16,6 +16,9 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// others.
 pub const MAX_TEXT: usize = 64 * 1024;
 
+/// More than the longest id of a turn, in bytes.
+const MAX_ID: usize = 1024;
+
 /// The speaker of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -138,6 +141,14 @@ pub fn excess(history: &[Entry], added: &[Entry]) -> usize {
     total - kept
 }
 
+/// True if entries may have been dropped: there is no room for another one of the largest size. A history from which entries
+/// were dropped stays so.
+pub fn is_full(history: &[Entry]) -> bool {
+    let bytes: usize = history.iter().map(Entry::bytes).sum();
+    // One entry has a text and metadata.
+    history.len() >= MAX_ENTRIES || bytes + 2 * MAX_TEXT + MAX_ID > MAX_BYTES
+}
+
 /// Appends `added` and drops the oldest entries beyond the limits.
 pub fn append(history: &mut Vec<Entry>, added: Vec<Entry>) {
     let excess = excess(history, &added);
@@ -168,7 +179,9 @@ mod tests {
         }
         assert_eq!(history.len(), MAX_ENTRIES);
         assert_eq!(history[0].text, "50");
+        assert!(is_full(&history) && !is_full(&history[..50]));
         append(&mut history, vec![entry(&"x".repeat(MAX_BYTES - 4))]);
         assert_eq!(history.len(), 2, "the newest entry and one more that fits");
+        assert!(is_full(&history));
     }
 }

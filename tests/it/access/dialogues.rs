@@ -1,15 +1,21 @@
-//! Authoring dialogues over HTTP, as far as no worker is needed: beginning, errors, whose they are.
+//! Authoring dialogues over HTTP, without a worker: creation, errors, ownership.
 
 use super::{Guarded, answered, code};
+use crate::conformance::session_plans;
 use crate::scenarios::on_both_backends;
 use crate::support::engine::Backend;
+use commands::authoring::Author;
+use commands::authoring::chat::{self, ChatMessage};
 use reqwest::Method;
 use serde_json::{Value, json};
+use types::authoring::ConfigRequest;
 
 on_both_backends!(
     a_dialogue_begins_and_shows_where_it_stands,
     a_repeat_of_the_same_request_is_the_same_dialogue,
     a_dialogue_that_cannot_begin_says_why,
+    a_dialogue_does_not_take_the_id_of_a_conversation_that_is_about_to_begin,
+    what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot,
     the_dialogues_of_others_do_not_exist_for_an_author,
     a_message_that_cannot_be_taken_is_refused_before_the_stream_opens,
     a_deleted_dialogue_leaves_nothing,
@@ -42,7 +48,7 @@ async fn a_dialogue_begins_and_shows_where_it_stands(backend: Backend) {
     let (_, history) = guarded.get("alice", &format!("/api/v1/chat/history/{session_id}")).await;
     assert_eq!((&history["total_turns"], &history["conversations"]), (&json!(0), &json!([])));
     assert_eq!(history["current_stage"], "clarification");
-    // It is a session like others for those who operate the system.
+    // For operators it is a session like any other.
     let (_, session) = guarded.get("op", &format!("/api/v1/sessions/{session_id}")).await;
     assert_eq!((&session["kind"], &session["user_id"]), (&json!("authoring"), &json!("alice")));
 }
@@ -53,7 +59,7 @@ async fn a_repeat_of_the_same_request_is_the_same_dialogue(backend: Backend) {
     let (_, first) = begin(&guarded, "alice", request.clone()).await;
     assert_eq!(begin(&guarded, "alice", request.clone()).await, (200, first));
     let others = [
-        ("bob", request),
+        ("bob", request.clone()),
         ("alice", json!({"action": "create", "session_id": "d1"})),
         ("alice", json!({"action": "create", "session_id": "d1", "artifact": "agent"})),
     ];
@@ -61,6 +67,17 @@ async fn a_repeat_of_the_same_request_is_the_same_dialogue(backend: Backend) {
         let (status, body) = begin(&guarded, caller, other).await;
         assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
     }
+    // The settings that its messages have changed since are not those of the request.
+    let config = ConfigRequest { max_turns: Some(9), ..ConfigRequest::default() };
+    let (session_id, user_message) = ("d1".to_owned(), "hi".to_owned());
+    let message = ChatMessage { session_id, user_message, message_id: None, config: Some(config) };
+    chat::check(backend.store.as_ref(), &Author::User("alice".into()), message).await.unwrap();
+    let (status, again) = begin(&guarded, "alice", request.clone()).await;
+    assert_eq!((status, &again["session_id"]), (200, &json!("d1")), "{again}");
+    let mut other = request;
+    other["config"]["max_turns"] = json!(9);
+    let (status, body) = begin(&guarded, "alice", other).await;
+    assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
 }
 
 async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
@@ -78,17 +95,49 @@ async fn a_dialogue_that_cannot_begin_says_why(backend: Backend) {
         (json!({"action": "create", "user_id": "bob"}), 400, "invalid_request"),
         (json!({"action": "create", "config": {"max_turns": 501}}), 400, "invalid_config"),
         (json!({"action": "create", "config": {"language": "fr"}}), 400, "invalid_config"),
+        (json!({"action": "create", "config": {"preferences": {"target_id": "a/b"}}}), 400, "invalid_config"),
     ] {
         let (found, body) = begin(&guarded, "alice", request.clone()).await;
         assert_eq!((found, code(&body)), (status, expected), "{request}: {body}");
         assert!(!body["error"]["hint"].as_str().unwrap().is_empty());
     }
-    // Anybody may copy; operators may edit what belongs to nobody.
+    // Every author may copy. Operators may edit an artefact without an owner.
     let (status, copied) = begin(&guarded, "alice", json!({"action": "copy", "workflow_id": "sales"})).await;
     assert_eq!((status, &copied["artifact"]), (200, &json!("agent")), "{copied}");
     let (status, edited) = begin(&guarded, "op", json!({"action": "edit", "workflow_id": "sales"})).await;
     assert_eq!((status, &edited["action_type"]), (200, &json!("edit")), "{edited}");
     assert_eq!(edited["workflow_context"]["source_workflow_id"], "sales");
+}
+
+async fn a_dialogue_does_not_take_the_id_of_a_conversation_that_is_about_to_begin(backend: Backend) {
+    let guarded = authors(&backend).await.with_sales().await;
+    let message = json!({"session_id": "c1", "agent_id": "sales", "user_id": "li", "text": "hi"});
+    assert_eq!(guarded.post("root", "/api/v1/messages", &message).await.0, 202);
+    let request = json!({"action": "create", "session_id": "c1"});
+    let (status, body) = begin(&guarded, "alice", request).await;
+    assert_eq!((status, code(&body)), (409, "session_exists"), "{body}");
+    assert!(backend.store.session("c1").await.unwrap().is_none());
+    // Messages of a dialogue itself do not matter.
+    let request = json!({"action": "create", "session_id": "d1"});
+    assert_eq!(begin(&guarded, "alice", request.clone()).await.0, 200);
+    let message = json!({"session_id": "d1", "user_id": "alice", "text": "hi"});
+    assert_eq!(guarded.post("root", "/api/v1/messages", &message).await.0, 202);
+    assert_eq!(begin(&guarded, "alice", request).await.0, 200);
+}
+
+async fn what_is_compiled_in_can_be_copied_and_the_plan_of_a_session_cannot(backend: Backend) {
+    let guarded = authors(&backend).await;
+    backend.store.put_session_plan(session_plans::plan("plan-1", "s1", "一"), "planner").await.unwrap();
+    for (id, artifact) in [("smart_router", "workflow"), ("authoring", "agent")] {
+        let (status, copied) = begin(&guarded, "alice", json!({"action": "copy", "workflow_id": id})).await;
+        assert_eq!((status, &copied["artifact"]), (200, &json!(artifact)), "{copied}");
+        let (status, body) = begin(&guarded, "alice", json!({"action": "edit", "workflow_id": id})).await;
+        assert_eq!((status, code(&body)), (403, "not_yours"), "{body}");
+    }
+    for action in ["copy", "edit"] {
+        let (status, body) = begin(&guarded, "op", json!({"action": action, "workflow_id": "plan-1"})).await;
+        assert_eq!((status, code(&body)), (404, "unknown_workflow"), "{body}");
+    }
 }
 
 async fn the_dialogues_of_others_do_not_exist_for_an_author(backend: Backend) {

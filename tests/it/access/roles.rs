@@ -19,7 +19,7 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
     let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];
     let authors = authors.iter().any(|start| path.starts_with(start)) && !path.starts_with("/api/v1/sessions");
-    // Replays show what others have said.
+    // A replay shows messages of other users.
     let replays = path.starts_with("/api/v1/workflow/{session_id}/replay");
     let (reads, authors) = (reads && !replays, authors && !replays);
     match role {

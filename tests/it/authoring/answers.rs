@@ -3,7 +3,7 @@
 use crate::support::script::{Answer, Asked};
 use serde_json::{Value, json};
 
-/// The answer with its `reply` first, so that it streams.
+/// Puts the field `reply` of an answer first, so that it streams.
 fn reply_first(reply: &str, rest: &Value) -> Answer {
     Answer::Content(format!("{{\"reply\":{},{}", json!(reply), rest.to_string().trim_start_matches('{')))
 }
@@ -58,7 +58,7 @@ pub fn diagnosed() -> Answer {
     Answer::json(&json!({"diagnosis": "节点类型不对", "changes": ["改类型"], "give_up": false, "reopen": false}))
 }
 
-/// Leads to a document at once, after the time is known.
+/// Leads directly to a document, once the time is known.
 pub fn script(asked: &Asked) -> Answer {
     with_document(asked, "LLM")
 }

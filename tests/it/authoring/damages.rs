@@ -1,4 +1,4 @@
-//! The invariants of dialogues hold after a dialogue, and find what breaks them.
+//! The invariants of dialogues hold after a dialogue, and report violations.
 
 use super::*;
 use lab::invariants::{self, AcceptedMessage, Evidence};
@@ -32,7 +32,7 @@ async fn violations(engine: &Engine) -> Vec<String> {
     invariants::check(engine.queue.as_ref(), engine.store.as_ref(), &evidence).await.unwrap()
 }
 
-/// Changes the stored state. Returns what the invariants find then.
+/// Changes the stored state. Returns the violations that the invariants then report.
 async fn damaged(engine: &Engine, damage: impl FnOnce(&mut StoredState)) -> Vec<String> {
     let mut damaged = state(engine).await;
     damage(&mut damaged);

@@ -1,8 +1,10 @@
-//! What goes wrong in a turn of a dialogue, and how the dialogue goes on.
+//! Faults in a turn of a dialogue, and the continuation of the dialogue.
 
 use super::*;
+use commands::authoring::Author;
+use commands::authoring::chat::{self, ChatMessage};
 use storage::store::authoring::{SaveAuthoring, Saved};
-use types::authoring::Stage;
+use types::authoring::{Publish, Stage};
 use types::outcome::Outcome;
 use types::session::Status;
 
@@ -14,6 +16,7 @@ on_both_backends!(
     refused_messages_count_as_no_turn,
     a_state_that_another_program_changes_stands,
     a_missing_state_is_rebuilt_from_the_history,
+    settings_of_a_dialogue_without_a_state_leave_it_its_history,
     a_worker_that_stops_repeats_only_the_call_under_way,
     a_turn_that_fails_for_good_ends_with_an_error,
 );
@@ -115,7 +118,7 @@ async fn a_state_that_another_program_changes_stands(backend: Backend) {
 async fn a_missing_state_is_rebuilt_from_the_history(backend: Backend) {
     let engine = started(backend, answers::script).await;
     say(&engine, "m-1", "每天汇总").await;
-    // Deletes what belongs to the session, and leaves the session itself.
+    // Deletes the records of the session, and keeps the session itself.
     engine.store.erase_records("s1").await.unwrap();
     assert!(engine.store.authoring("s1").await.unwrap().is_none());
     say(&engine, "m-2", "每天").await;
@@ -125,6 +128,29 @@ async fn a_missing_state_is_rebuilt_from_the_history(backend: Backend) {
     assert_eq!(texts, ["每天汇总", "每天几点汇总？", "每天", "每天几点汇总？"]);
     assert_eq!((stored.turns, stored.total_entries, stored.state.user_id.as_str()), (2, 4, "u1"));
     assert!(stored.repaired_at.is_some());
+}
+
+async fn settings_of_a_dialogue_without_a_state_leave_it_its_history(backend: Backend) {
+    let engine = started(backend, answers::script).await;
+    say(&engine, "m-1", "每天汇总").await;
+    engine.store.erase_records("s1").await.unwrap();
+    let config = ConfigRequest { max_turns: Some(9), ..ConfigRequest::default() };
+    let message = ChatMessage {
+        session_id: "s1".into(),
+        user_message: "每天".into(),
+        message_id: Some("m-2".into()),
+        config: Some(config),
+    };
+    let checked = chat::check(engine.store.as_ref(), &Author::User("u1".into()), message).await.unwrap();
+    let stored = state(&engine).await;
+    assert_eq!((stored.config.max_turns, stored.publish), (9, Publish::Manual));
+    assert!(!stored.id.is_empty());
+    checked.send(engine.queue.as_ref()).await.unwrap();
+    engine.turn("s1", "m-2").await;
+    let stored = state(&engine).await;
+    let texts: Vec<_> = stored.state.conversations.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(texts, ["每天汇总", "每天几点汇总？", "每天", "每天几点汇总？"]);
+    assert_eq!((stored.turns, stored.publish), (2, Publish::Manual));
 }
 
 async fn a_worker_that_stops_repeats_only_the_call_under_way(mut backend: Backend) {

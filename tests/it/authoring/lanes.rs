@@ -1,6 +1,7 @@
 //! Which jobs reach a dialogue, and how operators and time end it.
 
 use super::*;
+use crate::gateway::Gateway;
 use types::authoring::Stage;
 use types::cause::Cause;
 use types::duration::Text;
@@ -10,6 +11,7 @@ use types::session::Status;
 on_both_backends!(
     a_message_for_another_agent_becomes_a_dead_letter,
     a_message_that_names_the_agent_is_a_turn_of_the_dialogue,
+    the_id_of_a_message_may_have_dots,
     a_cancelled_turn_says_so_and_the_dialogue_goes_on,
     a_dialogue_can_be_closed_and_its_next_message_opens_it,
     a_dialogue_that_nobody_continues_expires,
@@ -37,6 +39,20 @@ async fn a_message_that_names_the_agent_is_a_turn_of_the_dialogue(backend: Backe
     engine.publish_job("s1", job).await;
     engine.turn("s1", "m-1").await;
     assert_eq!(whole(&told(&engine, "m-1").await), ["clarification", "message"]);
+}
+
+async fn the_id_of_a_message_may_have_dots(backend: Backend) {
+    let engine = started(backend, answers::script).await;
+    let gateway = Gateway::of(&engine).await;
+    let url = format!("{}/api/v1/chat/stream", gateway.base);
+    let message = json!({"session_id": "s1", "user_message": "每天汇总", "message_id": "1699999999.000100"});
+    let response = gateway.client.post(&url).json(&message).send().await.unwrap();
+    assert_eq!(response.status(), 200, "{:?}", response.text().await);
+    engine.turn("s1", "1699999999.000100").await;
+    let message = json!({"session_id": "s1", "user_message": "每天汇总"});
+    let response = gateway.client.post(&url).header("idempotency-key", "a.b").json(&message).send().await.unwrap();
+    assert_eq!(response.status(), 200, "{:?}", response.text().await);
+    engine.turn("s1", "a.b").await;
 }
 
 async fn a_cancelled_turn_says_so_and_the_dialogue_goes_on(backend: Backend) {

@@ -1,14 +1,16 @@
-//! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] what goes
-//! wrong in them, [`lanes`] which messages reach them and how they end,
-//! [`remote`] those that another server leads, [`scenarios`] the acceptance scenarios over HTTP,
-//! [`damages`] what the invariants find. The crash points are those of `crash`.
+//! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] their
+//! faults, [`lanes`] the messages that reach them and their end, [`remote`] dialogues that another server leads,
+//! [`repeats`] repeated messages, [`publications`] publications during a turn, [`scenarios`] the acceptance scenarios over
+//! HTTP, [`damages`] the violations that the invariants report. The crash points are those of `crash`.
 
 pub mod answers;
 mod damages;
 mod dialogues;
 mod faults;
 mod lanes;
+mod publications;
 mod remote;
+mod repeats;
 mod scenarios;
 mod trials;
 
@@ -133,7 +135,7 @@ fn whole(events: &[types::authoring::Event]) -> Vec<String> {
     names(events).into_iter().filter(|name| name != "delta").collect()
 }
 
-/// Asserts that the turn ends with exactly one last event, and that its numbers go up.
+/// Asserts that the turn ends with exactly one last event, and that its numbers increase.
 fn ends_once(events: &[types::authoring::Event]) {
     let last: Vec<bool> = events.iter().map(|event| event.is_final).collect();
     assert_eq!(last.iter().filter(|is_final| **is_final).count(), 1, "{events:?}");
@@ -141,7 +143,7 @@ fn ends_once(events: &[types::authoring::Event]) {
     assert!(events.is_sorted_by_key(|event| event.seq), "{events:?}");
 }
 
-/// The schemas that the model was asked for.
+/// The schemas of the requests to the model.
 fn asked(engine: &Engine) -> Vec<String> {
     engine.model.asked().iter().map(|asked| asked.schema.replace("authoring_", "")).collect()
 }

@@ -57,7 +57,7 @@ async fn a_remote_agent_that_stops_ends_the_turn_and_the_next_message_continues(
     let served = Served::start(&model).await;
     let engine = calling(backend, served.address).await;
     publish(&engine, "m-1", "八点汇总").await;
-    let asked = || async { model.asked().iter().any(|asked| asked.schema == "authoring_negotiation") };
+    let asked = || async { asked_of(&model, "authoring_negotiation") };
     eventually(DEADLINE, "the exchange is in its second stage", asked).await;
     let address = served.address;
     drop(served);
@@ -79,7 +79,9 @@ async fn a_remote_agent_that_stops_ends_the_turn_and_the_next_message_continues(
 
 async fn a_remote_document_that_cannot_work_here_is_written_again_with_the_reasons(backend: Backend) {
     let model = ScriptedModel::start(|asked: &Asked| match asked.schema.as_str() {
-        "authoring_workflow_generation" if asked.system.contains("XXX") => answers::written("LLM"),
+        "authoring_workflow_generation" if asked.system.contains("give one SQL statement\n- nodes[0]") => {
+            answers::written("LLM")
+        }
         "authoring_workflow_generation" => answers::written("DATABASE"),
         _ => answers::script(asked),
     })
@@ -89,5 +91,14 @@ async fn a_remote_document_that_cannot_work_here_is_written_again_with_the_reaso
     say(&engine, "m-1", "八点汇总").await;
     let events = told(&engine, "m-1").await;
     ends_once(&events);
-    panic!("{events:#?} {:#?}", model.asked().last());
+    let (first, again) = (LEADS_TO_A_DOCUMENT[..11].iter(), ["message", "workflow_draft"].iter());
+    let ending = LEADS_TO_A_DOCUMENT[10..].iter();
+    assert_eq!(whole(&events), first.chain(again).chain(ending).copied().collect::<Vec<_>>());
+    assert!(!asked_of(&model, "authoring_debug"), "the reasons are in the conversation that the author reads");
+    let ended = state(&engine).await;
+    assert_eq!((ended.state.stage, ended.state.debug_loop_count), (Stage::Completed, 1));
+}
+
+fn asked_of(model: &ScriptedModel, schema: &str) -> bool {
+    model.asked().iter().any(|asked| asked.schema == schema)
 }

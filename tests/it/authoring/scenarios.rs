@@ -125,7 +125,7 @@ async fn s20_a_wish_becomes_a_workflow_that_runs(backend: Backend) {
             question("channel", "哪个频道？", "output"),
         ]),
         "authoring_clarification" => clarification(&[]),
-        // The first agreement opens a further question.
+        // After the first agreement, a further question is open.
         "authoring_negotiation" if asked.user.contains("所有邮件") => {
             negotiation(false, &[question("what", "转发标题还是全文？", "logic")])
         }
@@ -316,7 +316,7 @@ async fn s22_killed_processes_lose_no_word_and_repeat_only_the_call_under_way() 
     let counted = |schema: &str| asked(&engine).iter().filter(|asked| *asked == schema).count();
     assert_eq!((counted("clarification"), counted("negotiation"), counted("workflow_generation")), (2, 1, 1));
     assert!(counted("gap_analysis") <= 2);
-    // The same message again is the same turn.
+    // A repeat of the message belongs to the same turn.
     let again = chat(&gateway, "s1", "八点", "m-2").await;
     assert_eq!(again.last(), events.last());
 }

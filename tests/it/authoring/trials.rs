@@ -3,18 +3,27 @@
 use crate::support::api::Api;
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
-use base::clock;
+use async_trait::async_trait;
+use base::clock::{self, Clock};
 use base::config::NamedToken;
 use decisions::authoring::answer::Generation;
-use engine::authoring::artifact;
+use definitions::agent::AgentRecord;
+use engine::authoring::{Workbench, artifact, checks};
+use engine::rehearsal::{Draft as Rehearsable, DraftKnowledge, RehearsalTest, Rehearse, Rehearsed, TestError};
 use futures::StreamExt;
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use sse_stream::SseStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use storage::store::authoring::{NewAuthoring, SaveAuthoring};
 use tempfile::TempDir;
+use turnwheel::rehearsal::Rehearsal;
 use turnwheel::{Engine, NewMessage};
-use types::authoring::{Artifact, ConversationConfig, Draft, Origin, StoredState, WorkflowContext};
+use types::authoring::{
+    Artifact, ConfigRequest, ConversationConfig, Draft, Origin, Published, StoredState, WorkflowContext,
+};
+use types::turn::DayUse;
 
 struct Ground {
     engine: Engine,
@@ -27,11 +36,12 @@ struct Ground {
 impl Ground {
     async fn start() -> Self {
         let (api, tokens) = (Api::start().await, tempfile::tempdir().unwrap());
-        let access = [("alice", "author"), ("bob", "author"), ("op", "operator")].map(|(name, role)| {
-            let file = tokens.path().join(name);
-            std::fs::write(&file, format!("{name}-token\n")).unwrap();
-            serde_json::from_value::<NamedToken>(json!({"name": name, "role": role, "token_file": file})).unwrap()
-        });
+        let access =
+            [("alice", "author"), ("bob", "author"), ("op", "operator"), ("root", "admin")].map(|(name, role)| {
+                let file = tokens.path().join(name);
+                std::fs::write(&file, format!("{name}-token\n")).unwrap();
+                serde_json::from_value::<NamedToken>(json!({"name": name, "role": role, "token_file": file})).unwrap()
+            });
         let engine = Engine::in_memory().configure(|settings| {
             settings.gateway.listen = ([127, 0, 0, 1], 0).into();
             settings.gateway.access = access.into();
@@ -44,9 +54,15 @@ impl Ground {
 
     /// Begins the dialogue d1 of alice.
     async fn begin(&self, artifact: Artifact, origin: Origin, source: &str) {
+        self.begin_with(artifact, origin, source, json!({})).await;
+    }
+
+    async fn begin_with(&self, artifact: Artifact, origin: Origin, source: &str, config: Value) {
         let context = WorkflowContext { origin, source_workflow_id: source.into(), ..WorkflowContext::default() };
-        let state = StoredState::new("id-d1".into(), "d1", "alice", context, clock::now())
-            .configured(ConversationConfig::default(), Some(artifact));
+        let config: ConfigRequest = serde_json::from_value(config).unwrap();
+        let config = config.apply(&ConversationConfig::default()).unwrap();
+        let state =
+            StoredState::new("id-d1".into(), "d1", "alice", context, clock::now()).configured(config, Some(artifact));
         let new = NewAuthoring { agent_id: "authoring".into(), channel: "web".into(), state };
         assert!(self.engine.store().create_authoring(new).await.unwrap());
     }
@@ -176,6 +192,102 @@ async fn an_agent_is_talked_with_before_it_is_in_use_and_calls_nothing() {
     ground.engine.stop().await;
 }
 
+/// An agent whose replies are written from what it knows.
+fn guide(id: &str) -> Value {
+    let decided = json!({"next_status": "typing", "response": "请看资料"});
+    json!({"id": id, "sop": "回答问题。", "rules": [{"when": {"always": true}, "decide": decided}]})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_with_the_id_of_another_agent_does_not_know_what_that_agent_knows() {
+    let ground = Ground::start().await;
+    let sales = AgentRecord::from_document(guide("sales"), clock::now()).unwrap();
+    ground.engine.apply(sales).await.unwrap();
+    ground.engine.add_knowledge("sales", "plans.md", "新品的内部代号是海棠，下月发布。").await.unwrap();
+    ground.begin_with(Artifact::Agent, Origin::Create, "", json!({"preferences": {"target_id": "sales"}})).await;
+    ground.draft(agent(guide("sales"))).await;
+    let question = json!({"text": "新品的内部代号是什么？"});
+
+    let foreign = ground.test("alice", question.clone()).await;
+    assert!(said(&foreign).contains("请看资料") && !said(&foreign).contains("海棠"), "{foreign:?}");
+    let operator = ground.test("op", question.clone()).await;
+    assert!(said(&operator).contains("海棠"), "an operator may read the text: {operator:?}");
+    let after = ground.test("alice", question.clone()).await;
+    assert_eq!(of(&after, "test")[0]["begins"], true, "nobody goes on with what the operator's draft has said");
+    assert!(!said(&after).contains("海棠"), "{after:?}");
+
+    let bench = Workbench::of_settings(
+        Arc::clone(ground.engine.store()),
+        ground.engine.settings(),
+        Vec::new(),
+        Clock::system(),
+    );
+    let rehearsal = Arc::new(Seen::default());
+    let bench = bench.with_rehearsal(Arc::<Seen>::clone(&rehearsal));
+    let mut state = ground.engine.store().authoring("d1").await.unwrap().unwrap().state;
+    checks::check(&bench, &state, DEADLINE).await.unwrap();
+    state.published = Some(Published::default());
+    checks::check(&bench, &state, DEADLINE).await.unwrap();
+    assert_eq!(*rehearsal.0.lock().unwrap(), [None, Some("sales".to_owned())]);
+    ground.engine.stop().await;
+}
+
+/// Notes whose stored texts the drafts read that are rehearsed.
+#[derive(Default)]
+struct Seen(Mutex<Vec<Option<String>>>);
+
+#[async_trait]
+impl Rehearse for Seen {
+    async fn rehearse(&self, draft: &Rehearsable, _: &[RehearsalTest], _: Duration) -> Result<Rehearsed, TestError> {
+        self.0.lock().unwrap().push(draft.reads_texts_of().map(str::to_owned));
+        Ok(Rehearsed::default())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_and_a_replay_are_refused_when_the_authoring_agent_has_spent_its_day() {
+    let ground = Ground::start().await;
+    let authoring = json!({"id": "authoring", "system_prompt": "…", "budget": {"day": 1}});
+    ground.engine.apply(AgentRecord::from_document(authoring, clock::now()).unwrap()).await.unwrap();
+    ground.begin(Artifact::Agent, Origin::Create, "").await;
+    ground.draft(agent(shop(&ground.api, "请讲"))).await;
+    let question = json!({"text": "你好"});
+    ground.test("alice", question.clone()).await;
+    let used = DayUse { agent_id: "authoring".into(), day: clock::now().day(), tokens: 1 };
+    ground.engine.store().use_tokens(used).await.unwrap();
+    assert_eq!(ground.refused("alice", "d1/test", question).await, (409, "token_budget".into()));
+    let replay = json!({"turns": 1, "agent_id": "authoring"});
+    assert_eq!(ground.refused("op", "d1/replay", replay).await, (409, "token_budget".into()));
+    ground.engine.stop().await;
+}
+
+/// What the process tells of its turns, actions and knowledge.
+fn figures() -> Vec<String> {
+    let told = |line: &&str| {
+        let of = ["turns_total", "reply_latency", "lanes_held", "actions_total", "knowledge_"];
+        of.iter().any(|of| line.starts_with(&format!("turnwheel_{of}")))
+    };
+    base::metrics::encode(&base::metrics::metrics().registry).lines().filter(told).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_metric_counts_what_a_draft_does() {
+    let ground = Ground::start().await;
+    ground.begin(Artifact::Agent, Origin::Create, "").await;
+    ground.draft(agent(shop(&ground.api, "请讲"))).await;
+    let before = figures();
+    assert!(before.iter().any(|line| line.starts_with("turnwheel_turns_total")), "{before:?}");
+    ground.test("alice", json!({"text": "A1001 呢？"})).await;
+    ground.test("op", json!({"text": "你好", "live": true})).await;
+    let rehearsal = Rehearsal::of(&ground.engine).await.unwrap();
+    let record = AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
+    let cases = engine::rehearsal::tests(&json!([{"name": "asks", "turns": [{"say": "A1001 呢？"}]}])).unwrap();
+    let draft = Rehearsable::Agent(record, DraftKnowledge::default());
+    assert_eq!(rehearsal.rehearse(&draft, &cases, DEADLINE).await.unwrap().not_run, 0);
+    assert_eq!(figures(), before);
+    ground.engine.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_run_before_it_is_in_use_and_calls_nothing() {
     let ground = Ground::start().await;
@@ -209,7 +321,7 @@ async fn a_workflow_is_run_before_it_is_in_use_and_calls_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replay_names_the_first_other_action_of_the_draft() {
     let ground = Ground::start().await;
-    let record = definitions::agent::AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
+    let record = AgentRecord::from_document(shop(&ground.api, "请讲"), clock::now()).unwrap();
     ground.engine.apply(record).await.unwrap();
     for text in ["你好", "A1001 呢？"] {
         ground.engine.ask(NewMessage::new("s1", "shop", text)).await.unwrap();
@@ -251,5 +363,8 @@ async fn a_replay_names_the_first_other_action_of_the_draft() {
     assert_eq!(ground.api.calls("/").len(), 1, "nothing was called again");
     assert_eq!(ground.ask("alice", Method::GET, &path, &json!({})).await.status(), 403);
     assert_eq!(ground.ask("op", Method::GET, "d1/replay/none", &json!({})).await.status(), 404);
+    let erased = ground.ask("root", Method::DELETE, "../sessions/s1", &json!({})).await;
+    assert_eq!(erased.status(), 200);
+    assert_eq!(ground.ask("op", Method::GET, &path, &json!({})).await.status(), 404, "nobody who is erased is quoted");
     ground.engine.stop().await;
 }

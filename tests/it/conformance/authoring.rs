@@ -7,8 +7,8 @@ use serde_json::json;
 use std::sync::Arc;
 use storage::store::*;
 use types::authoring::{
-    AlternativeOption, ClarificationQuestion, Draft, GapRounds, Loaded, Origin, Published, Speaker, Stage, StoredState,
-    TurnState, WorkflowContext,
+    AlternativeOption, Artifact, ClarificationQuestion, Draft, GapRounds, Loaded, Origin, Published, Speaker, Stage,
+    StoredState, TurnState, WorkflowContext,
 };
 use types::session::Kind;
 use types::timestamp::Timestamp;
@@ -172,6 +172,8 @@ pub async fn a_deleted_artefact_is_named_by_no_state(store: Sessions) {
     store.put_agent(agent("sales", "h1", json!({"a": 1}))).await.unwrap();
     for (session_id, made) in [("s", "w1"), ("t", "sales"), ("u", "w2")] {
         let mut state = dialogue(session_id, "alice", 1);
+        state.artifact = if session_id == "t" { Artifact::Agent } else { Artifact::Workflow };
+        state.state.workflow_context.source_workflow_id = if session_id == "t" { "sales" } else { "w1" }.into();
         state.state.workflow_id = Some(made.into());
         state.draft = Some(Draft { hash: "h".into(), ..Draft::default() });
         state.published = Some(Published { hash: "h".into(), ..Published::default() });
@@ -191,4 +193,22 @@ pub async fn a_deleted_artefact_is_named_by_no_state(store: Sessions) {
             "{session_id}"
         );
     }
+}
+
+pub async fn a_deletion_that_finds_nothing_leaves_the_dialogues_alone(store: Sessions) {
+    store.put_agent(agent("a", "h1", json!({"a": 1}))).await.unwrap();
+    for kind in [Artifact::Agent, Artifact::Workflow] {
+        let mut state = dialogue(kind.as_str(), "alice", 1);
+        (state.artifact, state.state.workflow_id) = (kind, Some("a".into()));
+        state.state.workflow_context.source_workflow_id = "a".into();
+        state.draft = Some(Draft { hash: "h".into(), ..Draft::default() });
+        create(&store, state).await;
+    }
+    let (edited, other) = (state(&store, "agent").await, state(&store, "workflow").await);
+    assert_eq!(store.erase_workflow("a").await.unwrap(), ErasedDefinition::default(), "`a` is an agent");
+    assert_eq!(state(&store, "agent").await, edited);
+    assert_eq!(state(&store, "workflow").await, other, "it may have been made meanwhile");
+    assert!(store.erase_agent("a").await.unwrap().existed);
+    assert_eq!(state(&store, "agent").await.draft, None);
+    assert_eq!(state(&store, "workflow").await, other, "an agent is deleted, not a workflow");
 }

@@ -270,6 +270,27 @@ async fn mongodb_itself_refuses_a_state_that_cannot_be_and_a_damaged_one_is_repa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_does_not_stop_at_a_state_whose_version_is_damaged() {
+    let (store, _second, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    store.put_workflow(workflow("w1", "一")).await.unwrap();
+    let mut state = StoredState::new("id".into(), "s", "alice", WorkflowContext::default(), base::clock::now());
+    state.state.workflow_id = Some("w1".into());
+    let new = NewAuthoring { agent_id: "authoring".into(), channel: "api".into(), state };
+    assert!(store.create_authoring(new).await.unwrap());
+    for version in [bson::Bson::from("x"), (-1).into()] {
+        let update = doc! {"q": {"session_id": "s"}, "u": {"$set": {"version": version, "workflow_id": "w1"}}};
+        let damage = doc! {"update": "workflow_agent_states", "bypassDocumentValidation": true, "updates": [update]};
+        client.database(&servers.database).run_command(damage).await.unwrap();
+        store.put_workflow(workflow("w1", "一")).await.unwrap();
+        assert!(store.erase_workflow("w1").await.unwrap().existed);
+        let loaded = store.authoring("s").await.unwrap().unwrap();
+        assert_eq!((loaded.problems, loaded.state.version), (Vec::new(), 1));
+        assert_eq!(loaded.state.state.workflow_id, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_never_sees_a_state_and_a_session_of_different_stages() {
     let (store, _second, servers) = two_stores().await;
     let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();

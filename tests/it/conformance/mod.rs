@@ -135,6 +135,7 @@ macro_rules! store_suite {
             dialogues_are_listed_last_changed_first_and_filtered
             a_deleted_session_takes_its_state_along
             a_deleted_artefact_is_named_by_no_state
+            a_deletion_that_finds_nothing_leaves_the_dialogues_alone
         }
         $crate::conformance::cases! { $open, drafts:
             a_draft_is_a_version_that_nothing_lists_or_counts

@@ -399,6 +399,10 @@ pub async fn tokens_of_a_session_and_of_days_count_once(store: Arc<dyn Store>) {
     assert_eq!(store.commit(commit(&lost, 2, Some(ends(&lost)))).await.unwrap(), Committed::Fenced);
     assert_eq!(of_day("2026-01-02").await, [("sales".to_owned(), 30), ("客服".to_owned(), 10)]);
     assert_eq!(store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(), Committed::Released);
+    // Calls that belong to no turn.
+    store.use_tokens(used("nobody", "2026-01-05", 3)).await.unwrap();
+    store.use_tokens(used("nobody", "2026-01-05", 4)).await.unwrap();
+    assert_eq!(of_day("2026-01-05").await, [("nobody".to_owned(), 7)]);
     assert_eq!(
         store.commit(commit(&taken, 2, Some(ends(&taken)))).await.unwrap(),
         Committed::Fenced,

@@ -22,7 +22,7 @@ use types::run::{RunQuery, RunRecord};
 use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{DayUse, TurnRecord};
 
 /// A queue behind a wire.
 pub struct FaultyQueue {
@@ -402,6 +402,10 @@ impl Store for FaultyStore {
 
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> store::Result<HashMap<String, u64>> {
         self.wire.plainly(self.inner.tokens_of_day(day, agent_ids)).await
+    }
+
+    async fn use_tokens(&self, used: DayUse) -> store::Result<()> {
+        self.wire.plainly(self.inner.use_tokens(used)).await
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {

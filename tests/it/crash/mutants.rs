@@ -26,7 +26,7 @@ use types::run::{RunQuery, RunRecord};
 use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
-use types::turn::TurnRecord;
+use types::turn::{DayUse, TurnRecord};
 
 /// Acknowledges the messages of a commit before the commit.
 pub const ACKNOWLEDGES_FIRST: Mutant = |backend| mutant(backend, Broken::Acknowledge);
@@ -412,6 +412,10 @@ impl Store for MutantStore {
 
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> store::Result<HashMap<String, u64>> {
         self.inner.tokens_of_day(day, agent_ids).await
+    }
+
+    async fn use_tokens(&self, used: DayUse) -> store::Result<()> {
+        self.inner.use_tokens(used).await
     }
 
     async fn due_timers(&self, horizon: Duration, limit: usize) -> store::Result<DueTimers> {

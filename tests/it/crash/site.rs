@@ -77,6 +77,7 @@ impl Kit {
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             keep_turns: Duration::from_secs(7 * 86_400),
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
+            rehearses: false,
             sandbox: Arc::new(Sandbox::off()),
             connectors: Arc::default(),
             workbench: Arc::new(

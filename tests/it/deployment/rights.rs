@@ -72,7 +72,7 @@ impl Roles {
         Self { http: Http::new(&of_gateway), guarded, running, of_scheduler, _model: model }
     }
 
-    /// Replaces the scheduler. A scheduler looks for what has expired as soon as it leads, and then once a minute.
+    /// Replaces the scheduler. A scheduler looks for expired data as soon as it leads, and then once a minute.
     fn restart_scheduler(&mut self) {
         self.running.pop().unwrap().kill();
         self.running.push(self.guarded.process(&self.of_scheduler, "scheduler"));

@@ -1,4 +1,4 @@
-//! The authoring agent over gRPC: real servers beside the gateway, and clients of the same process.
+//! The authoring agent over gRPC: real servers next to the gateway, and clients in the same process.
 
 mod python;
 

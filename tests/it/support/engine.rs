@@ -172,6 +172,7 @@ impl Engine {
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
             decisions: DecisionLimits::new(&self.settings, &[]).into(),
+            rehearses: false,
             sandbox: Arc::new(sandbox(&self.settings)),
             connectors: Arc::default(),
             workbench: Arc::new(self.workbench()),

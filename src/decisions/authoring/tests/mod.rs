@@ -33,7 +33,7 @@ impl Dialogue {
         Self { stored, turns: 0, events: Vec::new() }
     }
 
-    /// Says something in a new turn.
+    /// Sends a message in a new turn.
     fn say(&mut self, message: &str) -> &mut Self {
         self.turns += 1;
         self.events.clear();
@@ -51,7 +51,7 @@ impl Dialogue {
         self.keep()
     }
 
-    /// Does what a process does that dies after each save: writes the state, reads it, goes on.
+    /// Acts like a process that dies after each save: writes the state, reads it, continues.
     fn keep(&mut self) -> &mut Self {
         self.events.extend(self.stored.turn.iter().flat_map(|turn| turn.events.clone()));
         let json = serde_json::to_value(&self.stored).unwrap();
@@ -61,7 +61,7 @@ impl Dialogue {
         self
     }
 
-    /// The stages that the current turn has told.
+    /// The stages in the events of the current turn.
     fn stages(&self) -> Vec<&'static str> {
         self.events
             .iter()

@@ -1,11 +1,11 @@
-//! Random dialogues: whatever the user and the model say, and whatever fails, each turn ends with one last event, and from
-//! everywhere a cooperative user and model reach the end.
+//! Random dialogues. Whatever the user and the model answer, and whatever fails, each turn ends with exactly one last
+//! event. From every state a cooperative user and model reach the end.
 
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// No turn takes more steps: one reopening, and three documents each time.
+/// The largest number of steps of a turn: one reopening, and three documents each time.
 const MOST_STEPS: usize = 40;
 
 /// What happens in one step.
@@ -60,7 +60,7 @@ fn anything(asked: Next, chance: &Chance) -> Input {
     }
 }
 
-/// What leads on.
+/// An input that leads on to the next stage.
 fn cooperative(asked: Next, dialogue: &Dialogue) -> Input {
     match asked {
         Next::Wait => unreachable!("the turn goes on"),
@@ -75,7 +75,7 @@ fn cooperative(asked: Next, dialogue: &Dialogue) -> Input {
     }
 }
 
-/// Answers until the turn ends. An answer that cannot be used three times in a row is a failure, as in the engine.
+/// Answers until the turn ends. Three unusable answers in a row are a failure, as in the engine.
 fn walk(dialogue: &mut Dialogue, mut answer: impl FnMut(Next, &Dialogue) -> Option<Input>) {
     let (mut steps, mut unusable) = (0, 0);
     loop {

@@ -59,7 +59,7 @@ fn what_is_wrong_is_told_with_its_place_and_the_remedy() {
         (format!("id: 5{stages}"), "line 1, column 5: id: found a number; expected a text; put it between quotes"),
         (
             format!("id: a/b{stages}"),
-            "line 1, column 5: id: id contains '/'; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id` and `user_id`), and does not begin with `$`",
+            "line 1, column 5: id: id contains '/'; an id has 1 to 128 bytes without whitespace, control characters, `*`, `>`, `/` or `.` (allowed in `job_id`, `message_id`, `turn_id` and `user_id`), and does not begin with `$`",
         ),
         (
             "id: w\ntype: pipline\nstages: []".into(),

@@ -1,5 +1,5 @@
 //! The request to the model for each of the six answers of a dialogue: the prompt `prompts/authoring_<stage>.md`, the
-//! schema of the answer, and the facts for the offline model. `sections` makes the texts within the tags.
+//! schema of the answer, and the facts for the offline model. `sections` writes the texts within the tags.
 
 mod sections;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::authoring::{Artifact, Language, StoredState};
 
-/// The definitions of the tools and skills of these agents that the catalogue has.
+/// Returns the definitions of those tools and skills of these agents that are in the catalogue.
 pub fn parts<'a>(catalogue: &Catalogue, agents: impl IntoIterator<Item = &'a AgentRecord>) -> BTreeMap<String, Value> {
     let ids = catalogue.ids();
     let mut parts = BTreeMap::new();
@@ -35,7 +35,7 @@ pub fn parts<'a>(catalogue: &Catalogue, agents: impl IntoIterator<Item = &'a Age
     parts
 }
 
-/// The request for the answer to `question`. The caller adds the idempotency key.
+/// Returns the request for the answer to `question`. The caller adds the idempotency key.
 pub fn request(
     prompts: &Prompts,
     question: Question,
@@ -54,7 +54,7 @@ pub fn request(
     Ok(ModelRequest::new(messages(prompts, question, stored, facts)?).with_schema(schema).with_facts(known))
 }
 
-/// The messages for the answer to `question`: the prompt, then the user's last message.
+/// Returns the messages for the answer to `question`: the prompt, then the user's last message.
 pub fn messages(
     prompts: &Prompts,
     question: Question,
@@ -88,7 +88,7 @@ pub fn messages(
     Ok(Arc::new(vec![PromptMessage::new(PromptRole::System, system), PromptMessage::new(PromptRole::User, message)]))
 }
 
-/// The messages to append if an answer cannot be used: the answer, and why.
+/// Returns the messages to append if an answer cannot be used: the answer, and its problems.
 pub fn correction(prompts: &Prompts, answer: String, problem: &str) -> Result<[PromptMessage; 2], PromptError> {
     let hint = prompts.render("authoring_correction", &json!({ "error": problem }))?;
     Ok([PromptMessage::new(PromptRole::Assistant, answer), PromptMessage::new(PromptRole::User, hint)])

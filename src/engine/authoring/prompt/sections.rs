@@ -1,4 +1,5 @@
-//! The texts within the tags of the prompts. Each has a limit, so that a long dialogue does not outgrow a model.
+//! The texts within the tags of the prompts. Each has a limit, so that a long dialogue fits into the context of a
+//! model.
 
 use super::Facts;
 use crate::authoring::catalogue::Catalogue;
@@ -12,7 +13,7 @@ use types::excerpt::cut;
 
 /// Limit in bytes on the conversation before the last message of the user.
 const MAX_CONVERSATION: usize = 24 * 1024;
-/// Limit in bytes on one message of it.
+/// Limit in bytes on one message of the conversation.
 const MAX_ENTRY: usize = 4 * 1024;
 /// Limit in bytes on the facts.
 const MAX_REQUIREMENTS: usize = 32 * 1024;
@@ -23,7 +24,7 @@ const MAX_FINDINGS: usize = 8 * 1024;
 /// Limit in bytes on the catalogue.
 const MAX_CATALOGUE: usize = 64 * 1024;
 
-/// Fields of an agent that a dialogue does not write. The schema lists them only for a document that has them.
+/// Fields of an agent that the model does not write. The schema lists them only if the source has them.
 const RARE_FIELDS: [&str; 11] = [
     "budget",
     "cancel_words",
@@ -38,8 +39,8 @@ const RARE_FIELDS: [&str; 11] = [
     "updated_at",
 ];
 
-/// The conversation in lines, without the last message of the user, and that message. The oldest messages are dropped
-/// first.
+/// Returns the conversation as lines, without the user's last message, and that message. The oldest messages are
+/// dropped first.
 pub(super) fn conversation(entries: &[Conversation]) -> (String, &str) {
     let last = entries.iter().rposition(|entry| entry.role == Speaker::User);
     let message = last.map_or("", |at| entries[at].text.as_str());
@@ -57,7 +58,7 @@ pub(super) fn conversation(entries: &[Conversation]) -> (String, &str) {
     (lines.join("\n"), message)
 }
 
-/// What is known of the user's wishes, one line for each fact.
+/// Returns the facts about the user's wishes, one line each.
 pub(super) fn requirements(stored: &StoredState) -> String {
     let (state, config) = (&stored.state, &stored.config);
     let mut lines = vec![format!("what is made: {} ({})", stored.artifact, state.workflow_context.origin)];
@@ -77,7 +78,7 @@ pub(super) fn requirements(stored: &StoredState) -> String {
     cut(&lines.join("\n"), MAX_REQUIREMENTS).into_owned()
 }
 
-/// The questions that wait for an answer.
+/// Returns the questions that wait for an answer.
 pub(super) fn questions(questions: &[ClarificationQuestion]) -> String {
     let line = |question: &ClarificationQuestion| {
         let options = match question.options.as_slice() {
@@ -89,7 +90,7 @@ pub(super) fn questions(questions: &[ClarificationQuestion]) -> String {
     questions.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The alternatives that were offered, as JSON; empty without any.
+/// Returns the alternatives that were offered, as JSON; empty without any.
 pub(super) fn alternatives(stored: &StoredState) -> String {
     match stored.state.alternatives.as_slice() {
         [] => String::new(),
@@ -97,7 +98,7 @@ pub(super) fn alternatives(stored: &StoredState) -> String {
     }
 }
 
-/// Why the last document failed, and what the model meant to change.
+/// Returns the problems of the last document, and the changes that the model has announced.
 pub(super) fn findings(stored: &StoredState) -> String {
     let Some(draft) = stored.draft.as_ref().filter(|draft| draft.ok == Some(false)) else { return String::new() };
     let changes = draft.changes.iter().map(|change| Cow::Owned(format!("change: {change}")));
@@ -105,30 +106,30 @@ pub(super) fn findings(stored: &StoredState) -> String {
     cut(&lines.join("\n"), MAX_FINDINGS).into_owned()
 }
 
-/// The catalogue, one line for each item.
+/// Returns the catalogue, one line for each item.
 pub(super) fn catalogue(catalogue: &Catalogue) -> String {
     let lines = catalogue.items.iter().map(|item| format!("- {}: {}", item.id, item.line));
     cut(&lines.collect::<Vec<_>>().join("\n"), MAX_CATALOGUE).into_owned()
 }
 
-/// The definitions of tools and skills, one line for each.
+/// Returns the definitions of tools and skills, one line each.
 pub(super) fn parts(parts: &BTreeMap<String, Value>) -> String {
     let lines = parts.iter().map(|(id, part)| format!("{id}: {part}"));
     cut(&lines.collect::<Vec<_>>().join("\n"), MAX_CATALOGUE).into_owned()
 }
 
-/// The passages, with their sources.
+/// Returns the passages, with their sources.
 pub(super) fn passages(passages: &[Hit]) -> String {
     let texts = passages.iter().map(|hit| format!("[{}, {}]\n{}", hit.source, hit.heading, hit.text));
     cut(&texts.collect::<Vec<_>>().join("\n\n"), MAX_FINDINGS).into_owned()
 }
 
-/// A document as JSON; empty without one.
+/// Returns a document as JSON; empty without one.
 pub(super) fn document(document: Option<&Value>) -> String {
     document.map(|document| cut(&document.to_string(), MAX_DOCUMENT).into_owned()).unwrap_or_default()
 }
 
-/// The schema of the document that is written, as JSON without the fields that a dialogue does not need.
+/// Returns the schema of the document, as JSON without the fields that a dialogue does not need.
 pub(super) fn schema(artifact: Artifact, facts: &Facts) -> String {
     if artifact == Artifact::Workflow {
         return graph().to_string();
@@ -141,7 +142,7 @@ pub(super) fn schema(artifact: Artifact, facts: &Facts) -> String {
         }
     }
     if let Some(schema) = schema.as_object_mut() {
-        // The rules between the two kinds of agents. A dialogue makes a chat agent.
+        // These rules separate the two kinds of agents. A dialogue makes only chat agents.
         for name in ["$schema", "title", "description", "if", "then", "else"] {
             schema.remove(name);
         }

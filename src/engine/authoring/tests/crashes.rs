@@ -1,4 +1,4 @@
-//! Attempts that end before or after any save and any event. The next attempt goes on with what was saved.
+//! Attempts that end before or after any save and any event. The next attempt continues from the saved state.
 
 use super::*;
 use types::authoring::Stage;
@@ -7,7 +7,7 @@ fn script() -> [Said; 7] {
     [clarified(true), agreed(), analysed(Some("node.HTTP")), written("一"), diagnosed(), written("二"), clarified(true)]
 }
 
-/// One turn, whose first attempt makes `life` calls. Returns false if that was enough for the whole turn.
+/// Runs one turn, whose first attempt makes `life` calls. Returns false if that was enough for the whole turn.
 async fn turn_of_two_attempts(life: usize) -> bool {
     let mut dialogue = Dialogue::new(script());
     dialogue.bench.failing = 1;
@@ -16,7 +16,7 @@ async fn turn_of_two_attempts(life: usize) -> bool {
     let died = dialogue.attempt(Some("转发")).await.is_err();
     dialogue.seen.life = None;
     if died {
-        // A message that was not saved is begun again.
+        // A message that was not saved is processed again.
         let saved = dialogue.seen.saved.clone();
         let again = if saved.is_none() { Some("转发") } else { None };
         dialogue.stored = saved.unwrap_or(begun);
@@ -71,7 +71,7 @@ async fn whatever_ends_an_attempt_no_call_is_repeated_and_no_event_is_lost() {
 async fn a_repeated_attempt_names_the_stream_that_it_replaces() {
     let mut dialogue = Dialogue::new([clarified(false), clarified(false)]);
     dialogue.turns = 1;
-    // Dies at the save after the answer, and the journal has lost the answer, too: it was under way.
+    // The process dies at the save after the answer. The journal has lost the answer, too: its write was in flight.
     dialogue.seen.life = Some(4);
     assert!(dialogue.attempt(Some("转发")).await.is_err());
     let shown = dialogue.seen.events.len() as u64;

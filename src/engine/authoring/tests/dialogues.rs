@@ -1,4 +1,4 @@
-//! Whole dialogues, and what goes wrong in them.
+//! Whole dialogues, and their faults.
 
 use super::*;
 use types::authoring::{ErrorCode, Stage};

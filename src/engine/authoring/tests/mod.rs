@@ -26,11 +26,11 @@ enum Said {
     Json(Value),
     Text(&'static str),
     Away,
-    /// Takes longer than the stage may.
+    /// Takes longer than the stage's time limit.
     Late,
 }
 
-/// A model that gives its answers in order.
+/// A model that returns its answers in order.
 #[derive(Clone)]
 struct Script {
     answers: Arc<Mutex<VecDeque<Said>>>,
@@ -48,7 +48,7 @@ impl Script {
         Models::offline().with("default", Arc::new(self.clone()))
     }
 
-    /// The schemas of the answers so far.
+    /// The schemas of the requests so far.
     fn asked(&self) -> Vec<String> {
         let name = |request: &ModelRequest| request.schema.as_ref().unwrap().name.replace("authoring_", "");
         self.asked.lock().unwrap().iter().map(name).collect()
@@ -65,7 +65,7 @@ impl Model for Script {
             Said::Text(answer) => Ok(ModelReply::text(answer, "m")),
             Said::Away => Err(ModelError::Unavailable { model: "m".into(), attempts: 1, problem: "503".into() }),
             Said::Late => {
-                // The caller's time limit begins when it has asked.
+                // The caller's time limit starts when it has sent the request.
                 tokio::task::yield_now().await;
                 self.clock.advance(std::time::Duration::from_secs(31));
                 std::future::pending().await
@@ -83,7 +83,7 @@ impl Model for Script {
     }
 }
 
-/// The answer with its `reply` at the beginning, as the schemas have it.
+/// Puts the field `reply` of the answer first, as in the schemas.
 fn reply_first(mut answer: Value) -> String {
     match answer.as_object_mut().and_then(|answer| answer.remove("reply")) {
         Some(reply) => format!("{{\"reply\":{reply},{}", answer.to_string().trim_start_matches('{')).replace(",}", "}"),
@@ -162,12 +162,12 @@ impl Workshop for Bench {
     }
 }
 
-/// What a client has seen, and the saved state.
+/// The events that a client has received, and the saved state.
 #[derive(Default)]
 struct Seen {
     saved: Option<StoredState>,
     events: Vec<Event>,
-    /// The calls that are left until the process dies.
+    /// The number of remaining calls until the process dies.
     life: Option<usize>,
 }
 
@@ -253,7 +253,7 @@ impl Dialogue {
         driver.drive(&mut self.stored, &mut self.seen).await
     }
 
-    /// Says something in a new turn. Returns the events of the turn.
+    /// Sends a message in a new turn. Returns the events of the turn.
     async fn say(&mut self, message: &str) -> Vec<Event> {
         self.turns += 1;
         self.seen.events.clear();

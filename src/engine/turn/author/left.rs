@@ -1,5 +1,5 @@
-//! A turn of a dialogue that cannot continue: the last event says why. After a fault of the program the dialogue stands in
-//! the stage `error`, after a cancellation where it stood.
+//! Ends a dialogue's turn that cannot continue. The last event has the reason. After a fault of the program the stage
+//! is `error`; after a cancellation it stays.
 
 use super::outlet::metadata;
 use crate::execution::CancelReason;
@@ -22,9 +22,9 @@ impl Turn<'_> {
         let mut stored = match self.services.store.authoring(&self.session.session_id).await {
             Ok(Some(loaded)) => loaded.state,
             Ok(None) => StoredState::default(),
-            // The failure of the store may be the reason for which the turn is abandoned.
+            // A failure of the store may be the reason why the turn is abandoned.
             Err(error) => {
-                warn!(session_id = %self.session.session_id, "the state of the dialogue is not read: {error}");
+                warn!(session_id = %self.session.session_id, "the state of the dialogue cannot be read: {error}");
                 StoredState::default()
             }
         };
@@ -39,7 +39,7 @@ impl Turn<'_> {
             authoring::leave(&mut stored, code, &reason.to_string(), next, now);
             self.save_left(&mut stored).await;
         }
-        // What has ended is told as it ended, for only the commit failed.
+        // If the turn had ended and only its commit failed, its own last events are published.
         for event in stored.turn.iter().flat_map(|turn| &turn.events) {
             if let Body::Message { content: Some(content), .. } = &event.body {
                 self.remember(Role::Assistant, &content.text, Some(ReplyKind::Response), metadata(content));
@@ -48,7 +48,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Saves how the turn was left, if the store lets it: the events say it in any case.
+    /// Saves the end of the turn, if the store permits it. The events report the end in any case.
     async fn save_left(&mut self, stored: &mut StoredState) {
         if stored.id.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Where a turn's states and events go: into the store and onto the session's stream.
+//! The destination of a turn's states and events: the store and the session's stream.
 
 use super::Told;
 use crate::authoring::{Interrupted, Outlet};
@@ -64,7 +64,8 @@ impl Outlet for LaneOutlet<'_, '_> {
 }
 
 impl Turn<'_> {
-    /// Queues an event of the dialogue. A whole message is a reply, too, for channels that know no dialogues.
+    /// Queues an event of the dialogue. A whole message is also published as a reply, for channels that do not support
+    /// dialogues.
     pub(super) fn publish_authoring(&mut self, event: &Event) {
         let out = self.authoring_event(&event.seq.to_string(), event);
         self.outbox.push(out);

@@ -39,7 +39,9 @@ impl LaneSession<'_> {
             line.write(&self.shared.owner);
         }
         publish(self.shared, message, outbox).await?;
-        count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
+        if !self.shared.services.rehearses {
+            count(outcome, answers.then(|| message.at.until(self.shared.clock().now())));
+        }
         if hints_scheduler && let Err(error) = self.shared.queue().notify_scheduler().await {
             debug!("could not notify the scheduler of the timer; its sweep will find it: {error}");
         }

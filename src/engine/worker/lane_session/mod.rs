@@ -58,7 +58,7 @@ pub(in crate::worker) struct LaneSession<'a> {
     guard: Guard,
     /// Cancelled when the lease is lost.
     lost: CancellationToken,
-    _counted: GaugeGuard,
+    _counted: Option<GaugeGuard>,
 }
 
 /// The work for a job.
@@ -105,7 +105,7 @@ impl<'a> LaneSession<'a> {
             ack_wait: shared.ack_wait,
         });
         let (unpublished, unread) = (std::mem::take(&mut session.outbox), session.outbox_unread);
-        let _counted = GaugeGuard::increment(&metrics().lanes_held);
+        let _counted = (!shared.services.rehearses).then(|| GaugeGuard::increment(&metrics().lanes_held));
         let woken_by = Some((seq, job));
         Box::new(Self { shared, session, resumed, unpublished, unread, woken_by, earlier, guard, lost, _counted })
     }
@@ -287,7 +287,8 @@ impl<'a> LaneSession<'a> {
         Ok(PinnedSubject { subject: Subject::Turn { agent, jobs, turn: turn.into() }, through })
     }
 
-    /// The work for a job of an authoring dialogue. Its messages are never merged: each answers what was asked before.
+    /// Returns the work for a job of an authoring dialogue. Its messages are never merged, because each replies to the
+    /// previous question.
     async fn pin_dialogue(&self, message: &Message, job: Job, turn: TurnId) -> Result<PinnedSubject, IntakeError> {
         let pin = self.session.turn.as_ref().filter(|turn| turn.seq == message.seq);
         let agent = intake::authoring_agent(self.shared, &job, pin.map(|pin| pin.hash.as_str())).await?;

@@ -13,7 +13,7 @@ use types::authoring::ConversationConfig;
 
 /// The times of calls.
 pub(super) struct CallTimes {
-    /// Until the connection stands.
+    /// From the start to the open connection.
     pub(super) connect: Latencies,
     /// From the call to its first response, with a new connection.
     pub(super) first_response: Latencies,
@@ -34,7 +34,7 @@ pub(super) async fn measure(address: SocketAddr, times: usize) -> anyhow::Result
         let mut responses = remote.converse(request(number));
         let mut response = responses.next().await.context("a call has no response")??;
         found.first_response.record(begun.elapsed());
-        // The next call begins when this one has ended.
+        // The next call begins after this one has ended.
         while !response.is_final {
             response = responses.next().await.context("a call has no last response")??;
         }

@@ -155,7 +155,7 @@ impl AuthoringBench<'_> {
         Ok(MemoryUsage::of_process(self.engine.pid())?.resident as f64 / (1024.0 * 1024.0))
     }
 
-    /// Holds the dialogues from one number to another, and adds their times.
+    /// Holds the dialogues with these numbers, and adds their times.
     async fn dialogues(
         &self,
         from: usize,
@@ -179,7 +179,7 @@ impl AuthoringBench<'_> {
         Ok(())
     }
 
-    /// Holds one dialogue: a message that leads to a question, and one that leads to a published workflow.
+    /// Holds one dialogue: its first message leads to a question, its second one to a published workflow.
     async fn dialogue(&self) -> anyhow::Result<([TurnTimes; 2], Duration)> {
         let begun = Instant::now();
         let session_id = self.client.create().await?;

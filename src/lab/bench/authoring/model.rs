@@ -1,5 +1,5 @@
-//! The model of `bench authoring`: a server in this process that answers each question at once, with streams if they are
-//! asked for. Its answers depend on the request only.
+//! The model of `bench authoring`: a server in this process that answers each question immediately, as a stream if the
+//! request asks for one. Its answers depend on the request only.
 
 use crate::bench::graph;
 use axum::body::{Body, Bytes};
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use tokio::net::TcpListener;
 
-/// The user's first message. It lacks what the model asks for.
+/// The user's first message. It lacks the time, so the model asks for it.
 pub(super) const FIRST: &str = "Summarise my notes every day";
-/// The user's second message, which has all.
+/// The user's second message, which contains the time.
 pub(super) const SECOND: &str = "At eight o'clock";
-/// A message that leads to a graph of [`NODES`] nodes at once.
+/// A message that leads directly to a graph of [`NODES`] nodes.
 pub(super) const LARGE: &str = "At eight o'clock, in fifty steps";
 /// Nodes of the large graph.
 pub(super) const NODES: usize = 50;
@@ -68,7 +68,7 @@ async fn complete(Json(request): Json<Value>) -> Response {
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(stream::iter(events))).into_response()
 }
 
-/// The answer to a request. A node of a rehearsal gets a plain text.
+/// Returns the answer to a request. A node of a rehearsal gets a plain text.
 fn answer(request: &Value) -> String {
     let asked = request["messages"].to_string();
     let reply = |text: &str, rest: Value| format!("{{\"reply\":{},{}", json!(text), &rest.to_string()[1..]);

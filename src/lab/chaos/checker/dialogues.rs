@@ -8,7 +8,7 @@ use types::authoring::Body;
 
 pub(super) fn check(case: &Case<'_>, found: &mut Found<'_>) {
     let Some(dialogue) = case.dialogue else {
-        // A session that was never created has no message that was accepted.
+        // A session that was never created has accepted no message.
         if case.session.is_some() {
             found.broken(Promise::Dialogues, "the session is no authoring dialogue".to_owned());
         }

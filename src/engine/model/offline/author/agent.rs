@@ -8,9 +8,9 @@ use super::workflow::{ID, MAX_NAME};
 use decisions::authoring::answer::Generation;
 use serde_json::{Map, Value, json};
 
-/// The largest number of things that an agent tells.
+/// The largest number of facts of an agent.
 const MAX_FACTS: usize = 30;
-/// The largest part of an answer that a test looks for, in characters.
+/// The longest part of an answer that a test looks for, in characters.
 const MAX_EXPECTED: usize = 40;
 
 impl Author<'_> {
@@ -48,7 +48,7 @@ impl Author<'_> {
         }
     }
 
-    /// What the agent may tell: the question, and the answer in the user's words.
+    /// The facts of the agent: question, and answer in the user's words.
     fn told(&self) -> Vec<(String, String)> {
         let lines = self.fact(KNOWLEDGE).lines().map(str::trim).filter(|line| !line.is_empty());
         let pairs: Vec<(String, String)> = lines
@@ -60,7 +60,7 @@ impl Author<'_> {
                 _ => (String::new(), line.to_owned()),
             })
             .collect();
-        // Several lines without a question are one text about the purpose.
+        // Lines without any question form one text about the purpose.
         if pairs.iter().all(|(question, _)| question.is_empty()) && !pairs.is_empty() {
             let text: Vec<_> = pairs.into_iter().map(|(_, answer)| answer).collect();
             return vec![(self.fact(PURPOSE).to_owned(), text.join("\n"))];
@@ -68,7 +68,7 @@ impl Author<'_> {
         pairs
     }
 
-    /// The tool or skill of a need, and which of both it is.
+    /// Returns the tool or skill for a need, and its kind.
     fn action<'n>(&'n self, need: &'n Need<'n>) -> Option<(&'n Need<'n>, &'n Value, &'n str)> {
         let Some(Provider::Item(item)) = &need.provider else { return None };
         let part = self.facts.parts.get(&item.id)?;
@@ -118,7 +118,7 @@ impl Author<'_> {
                 rules.push(says(json!({"contains": words}), &unfilled(answer)));
             }
         }
-        // A single text is the answer to everything that has no rule of its own.
+        // A single fact is the answer to every message that matches no other rule.
         let otherwise = match facts {
             [(_, answer)] if actions.is_empty() => unfilled(answer),
             _ => {
@@ -162,7 +162,7 @@ impl Author<'_> {
     }
 }
 
-/// The flow or workflow of a need.
+/// Returns the flow or workflow for a need.
 fn flow<'n>(need: &'n Need<'_>) -> Option<&'n str> {
     let Some(Provider::Item(item)) = &need.provider else { return None };
     let is_flow = matches!(item.kind.as_str(), "flow" | "workflow");
@@ -174,7 +174,7 @@ fn required(part: &Value) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// A text for a rule, in which braces around a name would be a placeholder.
+/// Returns a text for a rule. Braces around a name are replaced, because a rule reads them as a placeholder.
 fn unfilled(text: &str) -> String {
     text.replace('{', "｛").replace('}', "｝")
 }

@@ -1,4 +1,4 @@
-//! Ways around a gap: what the catalogue has, an API of the user's own, or to do without.
+//! The alternatives for a gap: an item of the catalogue, an API of the user, or leaving the part out.
 
 use super::Author;
 use super::needs::{HTTP, LLM, Need, Role};
@@ -6,10 +6,10 @@ use decisions::authoring::answer::Alternatives;
 use types::authoring::state::MAX_GAPS;
 use types::authoring::{AlternativeOption, Complexity};
 
-/// The approach of doing without.
+/// The approach of leaving the part out.
 pub(super) const LEAVE_OUT: &str = "-";
 
-/// The approach in the fact that a choice makes: `title: approach`.
+/// Returns the approach in the fact that a choice stores: `title: approach`.
 pub(super) fn approach(fact: &str) -> &str {
     fact.rsplit_once(": ").map_or(fact, |(_, approach)| approach)
 }
@@ -24,7 +24,7 @@ impl Author<'_> {
         let gaps: Vec<Need<'_>> = self.needs().into_iter().filter(|need| need.provider.is_none()).collect();
         let mut found = Vec::new();
         for gap in &self.stored.state.gaps {
-            // A gap that the slots no longer name can still be left out.
+            // A gap that the slots no longer contain can still be left out.
             let role = gaps.iter().find(|need| need.need == *gap).map_or(Role::Work, |need| need.role);
             found.extend(self.ways_around(gap, role, gaps.len()));
         }

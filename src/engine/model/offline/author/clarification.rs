@@ -1,4 +1,4 @@
-//! Fills the slots from the user's words, and asks for those that are empty.
+//! Fills the slots from the user's words, and asks for the empty ones.
 
 use super::alternatives::LEAVE_OUT;
 use super::edits::Edits;
@@ -59,8 +59,8 @@ impl Author<'_> {
         }
     }
 
-    /// The answer to each question that waits: the line with its number or name, an option that was meant, or the whole
-    /// message for the first one.
+    /// Returns the answer to each open question: the line with its number or name, the option that was chosen, or, for
+    /// the first question, the whole message.
     fn answers(&self, message: &str) -> Vec<(ClarificationQuestion, Option<String>)> {
         let questions = &self.stored.questions;
         let numbered: Vec<(usize, &str)> = message.lines().filter_map(numbered).collect();
@@ -78,7 +78,7 @@ impl Author<'_> {
         questions.iter().enumerate().map(answer).collect()
     }
 
-    /// Takes an answer as the value of its slot. The wish itself may show other slots.
+    /// Stores an answer as the value of its slot. The answer about the wish may also fill other slots.
     fn answered(&self, key: &'static str, answer: &str, slots: &mut Slots) {
         if key == self.slots()[0].key {
             self.fill(answer, slots);
@@ -90,7 +90,7 @@ impl Author<'_> {
         }
     }
 
-    /// The user has no address for a need, so it is left out.
+    /// Returns the fact that leaves a need out, because the user has no address for it.
     fn left_out(&self, question: &str) -> Fact {
         let need = question.strip_prefix(ADDRESS_OF).unwrap_or(question);
         let title = self.text(&format!("不包含“{need}”"), &format!("Leave \"{need}\" out"));
@@ -132,7 +132,7 @@ impl Author<'_> {
     }
 }
 
-/// The option that an answer means, by its number or its text; else the answer.
+/// Returns the option that an answer chooses, by its number or its text; otherwise the answer.
 fn option(question: &ClarificationQuestion, answer: &str) -> String {
     let by_number = answer.trim().parse::<usize>().ok().and_then(|number| question.options.get(number.checked_sub(1)?));
     let by_text = || question.options.iter().find(|option| option.eq_ignore_ascii_case(answer.trim()));

@@ -1,10 +1,10 @@
-//! Changes of a document that exists: a text that replaces another, or a field with a new value. A change that the rules do
-//! not know is asked for in another form.
+//! Changes of an existing document: a text replaces another one, or a field gets a new value. If the rules do not
+//! recognise a change, the author asks for one of the known forms.
 
 use super::words::{REPLACE, ZH_REPLACE, group, key_value, literal};
 use serde_json::{Map, Value, json};
 
-/// Fields of documents whose texts are no texts for people. A replacement leaves them alone.
+/// Fields of documents whose values are not texts for people. A replacement does not change them.
 const NAMES: [&str; 14] = [
     "id",
     "node_id",
@@ -46,17 +46,17 @@ enum Edit {
     Set { field: &'static str, value: String },
 }
 
-/// Why a message is no change of the document.
+/// Why a message is not a change of the document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unclear {
-    /// It has another form than the rules know.
+    /// The message has no form that the rules know.
     Form,
-    /// The document does not have the text that is to be replaced.
+    /// The document does not contain the text to replace.
     NotThere(String),
 }
 
 impl Unclear {
-    /// The question for another form, in Chinese and English.
+    /// The question that asks for a known form, in Chinese and English.
     pub(super) fn question(&self, is_agent: bool) -> [String; 2] {
         let fields = if is_agent { ["问候语", "greeting"] } else { ["名称", "name"] };
         match self {
@@ -79,7 +79,7 @@ impl Unclear {
 }
 
 impl Edits {
-    /// Reads the changes in a message, one for each line, and tries them on the document.
+    /// Parses the changes in a message, one for each line, and applies them to the document to check them.
     pub(super) fn read(message: &str, document: &Value) -> Result<Self, Unclear> {
         let is_agent = document.get("nodes").is_none() && document.get("stages").is_none();
         let fields: &[(&str, &[&str])] = if is_agent { &AGENT_FIELDS } else { &WORKFLOW_FIELDS };
@@ -114,7 +114,7 @@ impl Edits {
     }
 }
 
-/// The texts that a message replaces, for the slots of a new artefact.
+/// Returns the texts that a message replaces, for the slots of a new artefact.
 pub(super) fn replacement(message: &str) -> Option<(&str, &str)> {
     [&ZH_REPLACE, &REPLACE]
         .into_iter()
@@ -131,7 +131,7 @@ fn edit(line: &str, fields: &[(&'static str, &[&str])]) -> Option<Edit> {
     Some(Edit::Set { field, value: literal(value) })
 }
 
-/// Replaces a text in all texts for people, and counts them.
+/// Replaces a text in all texts for people, and counts the replacements.
 fn replace(value: &mut Value, old: &str, new: &str) -> usize {
     match value {
         Value::String(text) if text.contains(old) => {

@@ -12,11 +12,12 @@ const CARRIERS: [&str; 10] = ["text", "message", "content", "body", "msg", "titl
 pub(super) struct HttpNode {
     /// The settings of the node.
     pub(super) config: Value,
-    /// The inputs that a run has to give: the other required parameters, with their types.
+    /// The inputs that a run must have: the other required parameters, with their types.
     pub(super) inputs: Vec<(String, String)>,
 }
 
-/// True if a graph can make the call of a tool or skill: graphs know no session, and their inputs have plain names.
+/// Returns true if a graph can make the call of a tool or skill. Graphs have no session, and their inputs have plain
+/// names.
 pub(super) fn can_be_node(part: &Value) -> bool {
     let Some(http) = part.get("http").filter(|http| http.is_object()) else { return false };
     let has_plain_names =
@@ -79,7 +80,7 @@ fn kind(part: &Value, name: &str) -> String {
     .to_owned()
 }
 
-/// The parameter that carries the text: by its name, else the first required text.
+/// Returns the parameter that carries the text: one with a known name, or the first required text.
 fn carrier(part: &Value, required: &[String]) -> Option<String> {
     let properties = part.get("params").and_then(|params| params.get("properties")).and_then(Value::as_object);
     let named = CARRIERS.iter().find(|name| properties.is_some_and(|known| known.contains_key(**name)));
@@ -87,7 +88,8 @@ fn carrier(part: &Value, required: &[String]) -> Option<String> {
     named.map(|name| (*name).to_owned()).or_else(text)
 }
 
-/// A text with its placeholders as references; `None` if one has no value, as in a call without that parameter.
+/// Replaces the placeholders in a text by references. Returns `None` if a placeholder has no value, as in a call
+/// without that parameter.
 fn filled(template: &str, value: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     pieces(template)
         .into_iter()
@@ -99,7 +101,8 @@ fn filled(template: &str, value: &dyn Fn(&str) -> Option<String>) -> Option<Stri
         .collect()
 }
 
-/// A value with the placeholders in its texts as references, without what has no value.
+/// Replaces the placeholders in the texts of a value by references. Omits the texts that contain a placeholder without
+/// a value.
 fn filled_value(template: &Value, value: &dyn Fn(&str) -> Option<String>) -> Option<Value> {
     Some(match template {
         Value::String(text) => json!(filled(text, value)?),

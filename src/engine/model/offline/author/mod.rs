@@ -1,11 +1,13 @@
-//! The offline author: answers the six questions of an authoring dialogue by fixed rules. Same dialogue, same answer.
+//! The offline author: gives the six answers of an authoring dialogue by fixed rules. The same dialogue gets the same
+//! answers.
 //!
-//! It takes the user's own words apart and repeats them; it never paraphrases, and it invents nothing. Each of its texts
-//! begins with a mark that says so.
+//! It extracts parts of the user's words and repeats them. It never paraphrases, and it invents nothing. Each of its
+//! texts begins with a mark of the offline rules.
 //!
-//! - `words`: words and patterns of both languages. `slots`: what must be known, and how the user's words fill it.
-//! - `clarification`, `negotiation`: the two stages that talk to the user. `edits`: changes of a document that exists.
-//! - `needs`: what the slots need of the catalogue, for the gaps. `alternatives`: ways around a gap.
+//! - `words`: words and patterns of both languages. `slots`: the facts that must be known, and how the user's words
+//!   fill them.
+//! - `clarification`, `negotiation`: the two stages that talk to the user. `edits`: changes of an existing document.
+//! - `needs`: the needs of the slots, and the catalogue items for them. `alternatives`: the alternatives for a gap.
 //! - `workflow` and `agent`: the documents. `http_node`: a tool as a node of a graph.
 
 mod agent;
@@ -27,10 +29,10 @@ use decisions::authoring::answer::{Capability, Diagnosis, GapAnalysis};
 use serde_json::{Value, json};
 use types::authoring::{Artifact, Language, Origin, Speaker, StoredState};
 
-/// The fact that holds the user's changes of a document, one line each.
+/// The name of the fact that contains the user's changes of a document, one line each.
 const CHANGE: &str = "change";
 
-/// The answer to a question of a dialogue.
+/// Returns the answer to a question of a dialogue.
 pub(super) fn answer(question: Question, dialogue: &Dialogue) -> Value {
     let author = Author { stored: &dialogue.stored, facts: &dialogue.facts };
     match question {
@@ -79,18 +81,17 @@ impl<'a> Author<'a> {
         said.map_or("", |entry| entry.text.trim())
     }
 
-    /// True if nobody has answered the user's last message yet.
+    /// True if the user's last message has no answer yet.
     fn is_unanswered(&self) -> bool {
         self.stored.state.conversations.last().is_some_and(|entry| entry.role == Speaker::User)
     }
 
-    /// True if the offline rules have said nothing in this dialogue.
+    /// True if the dialogue has no message of the offline rules yet.
     fn is_first(&self) -> bool {
         self.stored.state.conversations.iter().all(|entry| entry.role == Speaker::User)
     }
 
-    /// The document that changes are made in: that of an edit or a copy. A new artefact is written from its slots each
-    /// time.
+    /// Returns the document to change: that of an edit or a copy. A new artefact is written from its slots each time.
     fn base(&self) -> Option<&'a Value> {
         let is_new = self.stored.state.workflow_context.origin == Origin::Create;
         self.facts.source.as_ref().filter(|_| !is_new)
@@ -105,7 +106,7 @@ impl<'a> Author<'a> {
         GapAnalysis { capabilities: self.needs().into_iter().map(capability).collect(), reopen: false }
     }
 
-    /// No rule can tell why a document failed, so this gives up with the first finding.
+    /// No rule can find out why a document failed, so the answer is `give_up` with the first finding.
     fn diagnose(&self) -> Diagnosis {
         let finding = self.stored.draft.as_ref().and_then(|draft| draft.problems.first()).map_or("", String::as_str);
         let zh = format!("没有能修复这个问题的规则：{finding}");

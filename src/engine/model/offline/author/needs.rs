@@ -1,4 +1,5 @@
-//! What the slots need, and what of it the catalogue has. A thing outside is covered only by an item that names it.
+//! The needs of the slots, and the catalogue items that cover them. An external system is covered only by an item that
+//! names it.
 
 use super::Author;
 use super::alternatives::{LEAVE_OUT, approach};
@@ -10,27 +11,27 @@ use crate::knowledge::words::terms;
 use crate::model::dialogue::Item;
 use types::authoring::state::ALTERNATIVE;
 
-/// The longest name of a need, in characters. It is a part of the name of a fact.
+/// The longest name of a need, in characters. The name is a part of the key of a fact.
 pub(super) const MAX_NEED: usize = 60;
-/// What the name of a fact begins with that is the address for a need.
+/// Prefix of the key of the fact that contains the address for a need.
 pub(super) const ADDRESS_OF: &str = "address:";
 /// The item for work on texts.
 pub(super) const LLM: &str = "node.LLM";
 /// The item for calls of an address.
 pub(super) const HTTP: &str = "node.HTTP";
 
-/// Where a need stands in the work.
+/// The place of a need in the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// It starts the work.
+    /// Starts the work.
     Start,
-    /// It gives the input.
+    /// Supplies the input.
     Input,
-    /// It is a part of the work.
+    /// Is a part of the work.
     Work,
-    /// It is work on a text.
+    /// Is work on a text.
     Text,
-    /// It takes the result.
+    /// Receives the result.
     Output,
 }
 
@@ -39,7 +40,7 @@ pub(super) enum Role {
 pub(super) enum Provider<'a> {
     /// An item of the catalogue.
     Item(&'a Item),
-    /// A call of an address that the user has given; empty until then.
+    /// A call of the user's address; empty until the user has given it.
     Address(&'a str),
 }
 
@@ -53,22 +54,22 @@ impl Provider<'_> {
     }
 }
 
-/// Something that is needed.
+/// A need of the artefact.
 #[derive(Clone, Debug)]
 pub(super) struct Need<'a> {
-    /// Its name: a part of the user's words.
+    /// The name: a part of the user's words.
     pub(super) need: String,
-    /// Where it stands.
+    /// The place in the work.
     pub(super) role: Role,
     /// What covers it; `None` for a gap.
     pub(super) provider: Option<Provider<'a>>,
 }
 
 impl<'a> Author<'a> {
-    /// What is needed, in the order of the work.
+    /// Returns the needs, in the order of the work.
     pub(super) fn needs(&self) -> Vec<Need<'a>> {
         if self.base().is_some() {
-            // The document that is changed has what it needs.
+            // The document to change already contains everything that it needs.
             return Vec::new();
         }
         let mut found = if self.is_agent() { self.agent_needs(&self.known()) } else { self.workflow_needs() };
@@ -116,7 +117,7 @@ impl<'a> Author<'a> {
         found
     }
 
-    /// The start of a workflow. It is started by calls; nothing here watches a clock or a mailbox for it.
+    /// Returns the need for the start of a workflow. Calls start it; the engine watches no clock and no mailbox for it.
     fn start(&self, value: &str) -> Need<'a> {
         if value.is_empty() {
             return self.need(&self.text("启动", "start"), Role::Start, self.item("trigger.api"));
@@ -129,7 +130,7 @@ impl<'a> Author<'a> {
         self.need(value, Role::Start, self.item(id).or_else(|| self.nearest(value).first().copied()))
     }
 
-    /// What an agent needs besides its text: the tools of a purpose that is more than to answer.
+    /// Returns the needs of an agent besides its text: the tools for a purpose that is more than answering.
     pub(super) fn agent_needs(&self, slots: &Slots) -> Vec<Need<'a>> {
         let purpose = slots.get(PURPOSE).map_or("", String::as_str);
         if !has(&ACTION, purpose) {
@@ -138,7 +139,7 @@ impl<'a> Author<'a> {
         let named = names(purpose, true);
         if named.is_empty() {
             let found = self.nearest(purpose).first().copied();
-            // An agent that has facts to tell can do without.
+            // An agent with facts can answer without a tool.
             let is_needed = found.is_some() || !slots.contains_key(KNOWLEDGE);
             return is_needed.then(|| self.need(purpose, Role::Work, found)).into_iter().collect();
         }
@@ -149,7 +150,7 @@ impl<'a> Author<'a> {
         Need { need: brief(need, MAX_NEED), role, provider: item.map(Provider::Item) }
     }
 
-    /// The chosen alternative for a need: how it is done.
+    /// Returns the approach of the alternative that was chosen for a need.
     fn chosen(&self, need: &str) -> Option<&'a str> {
         let chosen = self.fact(&format!("{ALTERNATIVE}{need}"));
         (!chosen.is_empty()).then(|| approach(chosen))
@@ -162,7 +163,7 @@ impl<'a> Author<'a> {
         self.item(chosen).map(Provider::Item)
     }
 
-    /// The needs that are covered by an address which is not known yet.
+    /// Returns the needs that an address covers and whose address is not known yet.
     pub(super) fn without_address(&self) -> Vec<Need<'a>> {
         let is_open = |need: &Need<'_>| need.provider == Some(Provider::Address(""));
         self.needs().into_iter().filter(is_open).collect()
@@ -173,7 +174,7 @@ impl<'a> Author<'a> {
         self.facts.catalogue.items.iter().find(|item| !id.is_empty() && item.id == id)
     }
 
-    /// The usable item that names a thing, the one nearest to the words around it.
+    /// Returns the usable item that names a system, preferably the one closest to the words around it.
     fn named(&self, name: &str, around: &str) -> Option<&'a Item> {
         let names_it = |item: &&Item| contains_word(&shown(item).to_lowercase(), &name.to_lowercase());
         let wanted = terms(around);
@@ -187,7 +188,7 @@ impl<'a> Author<'a> {
             .map(|(item, _)| item)
     }
 
-    /// The usable items that share words with a text, those with the most words first.
+    /// Returns the usable items that share words with a text, those with the most shared words first.
     pub(super) fn nearest(&self, text: &str) -> Vec<&'a Item> {
         let wanted = terms(text);
         let shared = |item: &Item| terms(&shown(item)).iter().filter(|word| wanted.contains(word)).count();
@@ -197,7 +198,7 @@ impl<'a> Author<'a> {
         found.into_iter().map(|(_, item)| item).collect()
     }
 
-    /// The items from which a step can be written.
+    /// Returns the items from which a step can be written.
     fn usable(&self) -> impl Iterator<Item = &'a Item> {
         self.facts.catalogue.items.iter().filter(|item| match item.kind.as_str() {
             "tool" | "skill" if self.is_agent() => self.facts.parts.contains_key(&item.id),
@@ -209,7 +210,7 @@ impl<'a> Author<'a> {
     }
 }
 
-/// True if a thing is among the needs, under its own or a narrower name: the mail of a mailbox that is named.
+/// Returns true if a system is among the needs, under its own name, by the same item, or, for mail, as the source.
 fn is_known(found: &[Need<'_>], name: &str, item: Option<&Item>) -> bool {
     let is_source = |need: &Need<'_>| matches!(need.role, Role::Start | Role::Input);
     found.iter().any(|need| {
@@ -229,12 +230,12 @@ pub(super) fn own_work(logic: &str) -> &str {
     tail.map(|joint| trimmed(&logic[..joint.start()])).filter(|work| has(&TEXT_WORK, work)).unwrap_or(logic)
 }
 
-/// The words by which an item is found.
+/// Returns the words by which an item is found.
 fn shown(item: &Item) -> String {
     format!("{} {}", item.id.replace(['.', '_', '-'], " "), item.line)
 }
 
-/// True if a text has a word; a word in Latin letters only as a whole.
+/// Returns true if a text contains a word. A word in Latin letters must match as a whole word.
 fn contains_word(text: &str, word: &str) -> bool {
     let is_latin = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     text.match_indices(word).any(|(at, found)| {
@@ -243,7 +244,7 @@ fn contains_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// The complete address in a message, if there is one that can be called.
+/// Returns the complete address in a message, if there is one that can be called.
 pub(super) fn address(message: &str) -> Option<&str> {
     let found = first(&ADDRESS, message)?;
     let is_plain = !found.contains(['{', '}', '$']) && decisions::hosts::host(found).is_ok();

@@ -1,4 +1,4 @@
-//! Lists what was said, and takes a yes, a changed slot, or a changed text.
+//! Lists the facts. Accepts a yes, a changed slot, or a changed text.
 
 use super::edits::{Edits, replacement};
 use super::needs::ADDRESS_OF;
@@ -13,7 +13,7 @@ impl Author<'_> {
     pub(super) fn negotiate(&self) -> Negotiation {
         let message = self.message();
         if !self.is_unanswered() {
-            // The clarification of this turn has used the message.
+            // The clarification of this turn has already used the message.
             return self.list(&self.known(), self.fact(CHANGE), Vec::new());
         }
         if is_yes(message) || self.has_chosen() {
@@ -54,7 +54,7 @@ impl Author<'_> {
         self.stored.previous_stage == Stage::AlternativeGeneration && self.stored.state.gaps.iter().any(chosen)
     }
 
-    /// The user agrees. What is still open is asked for first.
+    /// The user agrees. If facts are missing, the author asks for them first.
     fn agree(&self) -> Negotiation {
         let slots = self.known();
         let requirements = self.lines(&slots, self.fact(CHANGE));
@@ -87,11 +87,11 @@ impl Author<'_> {
         }
     }
 
-    /// A change of the document that the dialogue changes.
+    /// Applies a change to the source document.
     fn change(&self, message: &str, base: &serde_json::Value) -> Negotiation {
         match Edits::read(message, base) {
             Ok(_) => {
-                // Once the changes are published, the next one begins with the changed document.
+                // After a publication, the next change starts from the published document.
                 let hash = |draft: &types::authoring::Draft| draft.hash.clone();
                 let is_published = self.stored.published.as_ref().map(|published| published.hash.clone())
                     == self.stored.draft.as_ref().map(hash);

@@ -1,4 +1,4 @@
-//! What must be known of a wish, and how the user's own words fill it. A value is always a part of a message.
+//! The facts of a wish, and how the user's own words fill them. A value is always a part of a message.
 
 use super::Author;
 use super::words::{
@@ -11,12 +11,12 @@ use types::authoring::{Category, ClarificationQuestion};
 /// The facts of a wish, by key.
 pub(super) type Slots = BTreeMap<&'static str, String>;
 
-/// Something that is to be known.
+/// A fact that must be known.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The name of the fact, and of its question.
+    /// The key of the fact, and of its question.
     pub(super) key: &'static str,
-    /// What it is called in a line `key: value`, in Chinese and English. The first of each is shown.
+    /// The names in a line `key: value`, in Chinese and English. The first of each is shown.
     pub(super) zh: &'static [&'static str],
     pub(super) en: &'static [&'static str],
     /// The question for it, in Chinese and English.
@@ -101,7 +101,7 @@ static AGENT: [Slot; 4] = [
 ];
 
 impl Author<'_> {
-    /// The slots of what is made.
+    /// The slots of this kind of artefact.
     pub(super) fn slots(&self) -> &'static [Slot; 4] {
         if self.is_agent() { &AGENT } else { &WORKFLOW }
     }
@@ -117,20 +117,20 @@ impl Author<'_> {
         filled.filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key, value.to_owned())).collect()
     }
 
-    /// The slot that a word names.
+    /// Returns the slot with this name.
     pub(super) fn slot_named(&self, word: &str) -> Option<&'static Slot> {
         let word = word.trim().to_lowercase();
         let is_named = |slot: &&Slot| slot.key == word || slot.zh.iter().chain(slot.en).any(|name| *name == word);
         self.slots().iter().find(is_named)
     }
 
-    /// The slots that lines `key: value` of a message name.
+    /// Returns the slots that the lines `key: value` of a message fill.
     pub(super) fn named_slots(&self, message: &str) -> Slots {
         let pairs = message.lines().filter_map(key_value);
         pairs.filter_map(|(key, value)| Some((self.slot_named(key)?.key, value.to_owned()))).collect()
     }
 
-    /// Fills the empty slots with what the message shows.
+    /// Fills the empty slots from the message.
     pub(super) fn fill(&self, message: &str, slots: &mut Slots) {
         let named = self.named_slots(message);
         let is_list = !named.is_empty();
@@ -145,13 +145,13 @@ impl Author<'_> {
         }
     }
 
-    /// The slots that are empty and without which nothing can be written.
+    /// Returns the empty slots without which no document can be written.
     pub(super) fn missing(&self, slots: &Slots) -> Vec<&'static Slot> {
         let known = |key: &str| slots.contains_key(key);
         let is_missing = |slot: &&Slot| match slot.key {
             LOGIC | PURPOSE => !known(slot.key),
             KNOWLEDGE => known(PURPOSE) && !known(KNOWLEDGE) && self.agent_needs(slots).is_empty(),
-            // What starts by itself has nobody who gives it a text, and nobody who reads its result.
+            // A run that a schedule starts has no user who supplies a text or reads the result.
             INPUT_SOURCE => {
                 known(LOGIC)
                     && !known(INPUT_SOURCE)
@@ -175,7 +175,7 @@ impl Author<'_> {
         }
     }
 
-    /// Suggested answers: what the catalogue has.
+    /// Suggested answers: items of the catalogue.
     fn options(&self, slot: &Slot) -> Vec<String> {
         if !matches!(slot.key, INPUT_SOURCE | DESTINATION) {
             return Vec::new();

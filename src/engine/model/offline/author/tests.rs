@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::dialogue::Dialogue;
 use crate::model::dialogue::{Catalogue, Item};
-use crate::rehearsal::{Draft as RehearsedDraft, tests as read_tests};
+use crate::rehearsal::{Draft as RehearsedDraft, DraftKnowledge, tests as read_tests};
 use decisions::authoring::answer::{Alternatives, Clarification, Generation, Negotiation, read};
 use decisions::authoring::{Checked, Input, NewDraft, Next, Publication, advance, begin, next};
 use definitions::agent::AgentRecord;
@@ -19,10 +19,10 @@ use types::canonical;
 use types::timestamp::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_703_001_234_567);
-/// No turn takes more steps.
+/// The largest number of steps of a turn.
 const MOST_STEPS: usize = 40;
 
-/// What an installation without agents has.
+/// The catalogue of an installation without agents.
 const BASICS: [(&str, &str); 7] = [
     ("trigger.message", "Begins with a user's message"),
     ("trigger.api", "Begins with a call of the HTTP API, which another system can make"),
@@ -72,7 +72,7 @@ impl Talk {
         Self { stored, facts, document: None, turns: 0, log: String::new() }
     }
 
-    /// Says something, and goes on until the dialogue waits.
+    /// Sends a message, and continues until the dialogue waits.
     fn say(&mut self, message: &str) -> &mut Self {
         self.turns += 1;
         writeln!(self.log, "> {message}").unwrap();
@@ -142,7 +142,7 @@ impl Talk {
             Artifact::Agent => {
                 let record = AgentRecord::from_document(document.clone(), NOW).map_err(|error| error.to_string())?;
                 let (record, _) = KnownNames::default().check(record).map_err(|error| error.to_string())?;
-                Ok(RehearsedDraft::Agent(record, Vec::new()))
+                Ok(RehearsedDraft::Agent(record, DraftKnowledge::default()))
             }
         }
     }
@@ -153,7 +153,7 @@ impl Talk {
         Input::Checked(Checked { report: Debugging { errors, ..Debugging::default() }, problems })
     }
 
-    /// Writes the events of the last step down.
+    /// Logs the events of the last step.
     fn note(&mut self) {
         let events = self.stored.turn.iter().flat_map(|turn| turn.events.clone()).collect::<Vec<_>>();
         for event in events {
@@ -341,7 +341,7 @@ proptest! {
             talk.say(&message);
             prop_assert!(next(&talk.stored) == Next::Wait);
         }
-        // What it writes itself passes the checks; an edit is as good as its source.
+        // A new document passes the checks. That of an edit may have the faults of its source.
         if !edits && let Some(draft) = &talk.stored.draft {
             prop_assert_eq!(draft.ok, Some(true), "{}", talk.log);
         }

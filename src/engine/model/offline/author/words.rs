@@ -5,7 +5,8 @@ use crate::prompt::is_chinese;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Compiles a pattern of this folder; `None` never happens for those that a test has tried.
+/// Compiles a pattern of this folder. It never returns `None` for a pattern of the list below, because a test compiles
+/// them all.
 fn pattern(text: &str) -> Option<Regex> {
     Regex::new(text).ok()
 }
@@ -22,11 +23,11 @@ macro_rules! patterns {
 }
 
 patterns! {
-    /// What stands around a wish and is not a part of it.
+    /// The words around a wish that are not a part of it.
     FRAME = r"(?i)^\s*(?:(?:你好|您好|hello|hi|hey)[,，!！。.\s]+)?(?:请(?:你|帮我)?|帮我|麻烦(?:你|您)?|我(?:想要?|要|需要)|(?:please|could you|can you|i (?:want|need|would like)|i'd like)(?: to)?(?: have)?)?[,，\s]*(?:(?:做|创建|建立?|生成|写|制作|设计|新建|搭)(?:一?个|一?条)?|一个|一条|(?:(?:make|create|build|write|generate|design)\s+)?(?:me\s+)?(?:an?|the)\s+(?:new\s+)?)?";
-    /// A wish between the frame and the thing: “…的工作流”, and what follows a colon.
+    /// A wish between the frame and the kind of artefact: “…的工作流”, or the text after a colon.
     ZH_THING = r"(?s)^(?P<wish>.*?)的?(?:工作流程?|流程|智能体|机器人|助手)(?:[。.!！]*|[:：](?P<more>.*))$";
-    /// A wish behind the thing: “workflow that …”, “agent: …”.
+    /// A wish after the kind of artefact: “workflow that …”, “agent: …”.
     THING = r"(?is)^(?:工作流程?|流程|智能体|机器人|助手|(?:new\s+)?(?:workflow|flow|agent|bot|assistant)\b)\s*(?:[,，:：]|that\b|which\b|who\b|to\b|for\b|用来|用于|负责)?\s*(?:can\s+)?(?P<wish>.*)$";
     /// “每当…就…”, “当…时，…”.
     ZH_WHEN = r"(?s)(?:每当|当|如果|一旦)(?P<trigger>.+?)(?:的?时候?[,，]?就?|[,，]就?|就)(?P<rest>.+)$";
@@ -46,11 +47,11 @@ patterns! {
     ZH_OUTPUT = r"(?:发送到|发送给|转发到|转发给|发到|发给|写入|写到|保存到|存到|推送到|发布到|发布在|同步到|通知到|通知|发布)(?P<output>[^，,。；;！!]+)";
     /// “post it to …”.
     OUTPUT = r"(?i)\b(?:send|forward|post|save|write|copy|publish|sync|mail|push|deliver|put)(?:s|es|ing)?\b[^,.;]*?\b(?:to|into|on|in)\s+(?P<output>[^,.;]+)";
-    /// What stands between two parts of the work.
+    /// The words between two parts of the work.
     JOINT = r"(?i)[，,；;]\s*(?:然后|之后|接着|再|并且?|and\s+|then\s+)*|\s*(?:然后|接着)|\s+(?:and\s+)?then\s+|\s+and\s+";
-    /// What a model does with a text.
+    /// Work on a text, which a model can do.
     TEXT_WORK = r"(?i)总结|摘要|概括|归纳|翻译|译成|改写|润色|分类|提取|整理|起草|撰写|写一|写成|扩写|缩写|压缩|解释|回答|回复|列出|对比|分析|生成|取名|\b(?:summar|translat|rewrit|rephras|classif|categor|extract|draft|writ|shorten|explain|answer|repl(?:y|ies)|list|compar|analy[sz]|generat|describ|correct)";
-    /// An agent that does more than to answer.
+    /// The purpose of an agent that does more than answer.
     ACTION = r"(?i)查询|查一?下|预订|预约|下单|发送|转发|提交|登记|记录|取消|\b(?:look(?:s|ing)? up|book|order|send|forward|submit|register|record|cancel|track|notif)";
     /// A complete address.
     ADDRESS = r#"https?://[^\s，。；、）)>"'”」]+"#;
@@ -64,7 +65,7 @@ patterns! {
     REPLACE = r#"(?is)^(?:please\s+)?(?:replace|change)\s+["'“”]?(?P<old>.+?)["'“”]?\s+(?:with|to|into|by)\s+["'“”]?(?P<new>.+?)["'“”]?\s*\.?$"#;
 }
 
-/// Things outside that are named in lower case or in Chinese, the longer names first.
+/// External systems whose names are written in lower case or in Chinese, the longer names first.
 const THINGS: [&str; 34] = [
     "微信朋友圈",
     "微信公众号",
@@ -102,7 +103,7 @@ const THINGS: [&str; 34] = [
     "phone",
 ];
 
-/// Capitalised words that name nothing outside.
+/// Capitalised words that are not names of external systems.
 const PLAIN: [&str; 52] = [
     "a",
     "i",
@@ -158,7 +159,7 @@ const PLAIN: [&str; 52] = [
     "at",
 ];
 
-/// Messages that say yes and nothing else.
+/// Messages that only say yes.
 const YES: [&str; 50] = [
     "好",
     "好的",
@@ -212,7 +213,7 @@ const YES: [&str; 50] = [
     "yes go ahead",
 ];
 
-/// Messages that say that there is none, and nothing else.
+/// Messages that only say no, or that the user has nothing to add.
 const NO: [&str; 14] = [
     "没有",
     "没",
@@ -230,7 +231,7 @@ const NO: [&str; 14] = [
     "i do not know",
 ];
 
-/// Messages that greet and nothing else.
+/// Messages that only greet.
 const GREETINGS: [&str; 14] = [
     "你好",
     "您好",
@@ -274,7 +275,7 @@ pub(super) fn is_yes(message: &str) -> bool {
     YES.contains(&plain(message).as_str())
 }
 
-/// True if the whole message says that there is none.
+/// True if the whole message only says no.
 pub(super) fn is_no(message: &str) -> bool {
     NO.contains(&plain(message).as_str())
 }
@@ -290,7 +291,7 @@ fn plain(message: &str) -> String {
     kept.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// The wish in a message, without “please make a workflow that”; empty if nothing else is said.
+/// Returns the wish in a message, without words such as “please make a workflow that”; empty without a wish.
 pub(super) fn wish(message: &str) -> String {
     let message = message.trim();
     if is_greeting(message) {
@@ -309,12 +310,12 @@ pub(super) fn wish(message: &str) -> String {
             (wish, more) => format!("{wish}：{more}"),
         };
     }
-    // A frame without its thing may have taken a part of the wish, as in “写一首诗”.
+    // The frame may have removed a part of the wish if the kind of artefact is missing, as in “写一首诗”.
     trimmed(message).to_owned()
 }
 
-/// The names of things outside in a text, each once, in order. The first word of a sentence in English has a capital,
-/// whatever it names.
+/// Returns the names of external systems in a text, each once, in order. If `is_sentence`, the first word of an
+/// English text is skipped, because it has a capital letter in any case.
 pub(super) fn names(text: &str, is_sentence: bool) -> Vec<String> {
     let addresses = ADDRESS.as_ref().map(|address| address.replace_all(text, " "));
     let text = addresses.as_deref().unwrap_or(text);
@@ -363,7 +364,7 @@ fn is_inside_a_word(text: &str, begin: usize, end: usize) -> bool {
     is_letter(text[..begin].chars().next_back()) || is_letter(text[end..].chars().next())
 }
 
-/// The words of a text for a rule of the offline model: those that carry meaning, as they are written.
+/// Returns the words of a text for a rule of the offline model, without words that carry no meaning.
 pub(super) fn keywords(text: &str) -> Vec<String> {
     let is_latin = |word: &str| word.is_ascii() && word.len() > 3 && !terms(word).is_empty();
     let latin = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| is_latin(word)).map(str::to_lowercase);

@@ -16,7 +16,7 @@ pub(super) const MAX_NAME: usize = 60;
 /// The name of the text among several inputs.
 const TEXT_INPUT: &str = "text";
 
-/// The nodes so far, with the reference to the last output.
+/// The nodes so far, and a reference to the last output.
 struct Graph {
     nodes: Vec<Value>,
     edges: Vec<Value>,
@@ -88,7 +88,7 @@ impl Author<'_> {
                 graph.follow("output.text");
             }
             Some(Provider::Address(url)) => {
-                // What gives an input is read; everything else is told.
+                // An address that supplies the input gets a GET request, any other address a POST request.
                 let config = match need.role {
                     Role::Start | Role::Input => json!({"url": url, "method": "GET"}),
                     _ => json!({"url": url, "method": "POST", "body": {"text": graph.text}}),
@@ -100,13 +100,13 @@ impl Author<'_> {
         }
     }
 
-    /// The work of a model in the user's own words. The name of a need may be cut.
+    /// Returns the model's work in the user's own words. The name of a need may be cut.
     fn work(&self, need: &Need<'_>) -> String {
         let logic = own_work(self.fact(LOGIC));
         if brief(logic, MAX_NEED) == need.need { logic.to_owned() } else { need.need.clone() }
     }
 
-    /// What was written, and what it does not do.
+    /// Describes the document, and its limits.
     fn written(&self, steps: &[String], is_asking: bool) -> String {
         let list = steps.iter().map(|step| format!("\n- {step}")).collect::<String>();
         let trigger = self.fact(TRIGGER);
@@ -145,7 +145,7 @@ impl Graph {
         Self { nodes: Vec::new(), edges: Vec::new(), inputs, answers: Map::new(), text }
     }
 
-    /// Adds a node behind the last one, with its answer in a test.
+    /// Adds a node after the last one, with its answer in a test.
     fn push(&mut self, kind: &str, name: &str, config: &Value, answer: Option<Value>) {
         let id = format!("step_{}", self.nodes.len() + 1);
         if let Some(last) = self.nodes.last() {
@@ -155,7 +155,7 @@ impl Graph {
         self.answers.extend(answer.map(|answer| (id, answer)));
     }
 
-    /// The next node gets this output of the last one.
+    /// The next node reads this output of the last one.
     fn follow(&mut self, output: &str) {
         self.text = format!("${{step_{}.{output}}}", self.nodes.len());
     }
@@ -190,7 +190,7 @@ impl Graph {
         })
     }
 
-    /// A run with the user's own words, in which each node has its answer.
+    /// Returns a test: a run with the user's own words, in which each node has an answer.
     fn test(&self, author: &Author<'_>) -> Value {
         let text = author.stored.state.intent_summary.as_str();
         let input = if self.inputs.is_empty() {

@@ -44,7 +44,7 @@ pub(super) async fn perform(
     stepped(step.await)
 }
 
-/// What the node would send. In place of secrets it has asterisks.
+/// Describes the request that the node would send. Secrets are replaced by asterisks.
 pub(super) fn would_call(here: &StageContext, resolved: &ResolvedNode) -> WouldCall {
     match request(resolved, &|_| Some(MASK.to_owned())) {
         Ok(request) => here.services().http.would_request(request),

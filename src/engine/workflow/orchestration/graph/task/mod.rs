@@ -61,7 +61,7 @@ pub(super) fn perform<'r>(
     }
 }
 
-/// The end of a node in a rehearsal that the node must not reach itself. `None` for a node that computes its output, and
+/// Returns the result of a node that a rehearsal must not execute. `None` for a node that computes its output, and
 /// outside of a rehearsal.
 fn rehearsed(run: &NodeRun<'_>, here: &StageContext, resolved: &ResolvedNode) -> Option<Result<Value, NodeError>> {
     let stand_in = here.services().http.stand_in()?;
@@ -77,7 +77,7 @@ fn rehearsed(run: &NodeRun<'_>, here: &StageContext, resolved: &ResolvedNode) ->
         return Some(Ok(output));
     }
     let reaches_out = match kind {
-        // Nobody follows the run of a rehearsal.
+        // The run of a rehearsal has no user who could answer.
         NodeType::Ask => here.run().asking.lane_job().is_some(),
         NodeType::Http | NodeType::Python | NodeType::Database => true,
         NodeType::Wait => return Some(Ok(Value::Null)),
