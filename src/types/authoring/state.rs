@@ -3,6 +3,7 @@
 //! dialogue.
 
 use super::config::ConversationConfig;
+use super::draft::{Draft, Published};
 use super::message::Event;
 use super::stage::{Artifact, Category, Complexity, Origin, Publish, Purpose, Speaker, Stage};
 use crate::excerpt::cut;
@@ -194,41 +195,6 @@ impl AgentState {
     }
 }
 
-/// The last document that was written. It is not published, or this dialogue has published it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct Draft {
-    /// The hash. The store has the document as a version of the artefact.
-    pub hash: String,
-    /// The hash of the document from which it was made.
-    pub base_hash: Option<String>,
-    /// True if it passed the checks, false if it failed, absent until it is checked.
-    pub ok: Option<bool>,
-    /// The results of its tests.
-    pub tests: TestCounts,
-    /// Why it failed the checks, one sentence for each reason.
-    pub problems: Vec<String>,
-    /// The changes that the model has announced after a failed check.
-    pub changes: Vec<String>,
-    /// The tests that the model wrote, as JSON texts: as a text, a JSON object may have keys that the store does not
-    /// permit.
-    pub cases: Vec<String>,
-    /// The report of the checks, as a JSON text: the `data` of a `workflow_debugging` event.
-    pub report: Option<String>,
-}
-
-/// Numbers of tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct TestCounts {
-    /// Tests that passed.
-    pub passed: u32,
-    /// Tests that failed.
-    pub failed: u32,
-    /// Tests that did not run.
-    pub not_run: u32,
-}
-
 /// How often the analysis has found a required gap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GapRounds {
@@ -236,20 +202,6 @@ pub struct GapRounds {
     pub gap: String,
     /// The number of times.
     pub rounds: u32,
-}
-
-/// The last publication.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Published {
-    /// The hash of the published document.
-    pub hash: String,
-    /// The time.
-    pub at: Timestamp,
-    /// The user or operator who published it.
-    pub by: String,
-    /// True if it was published in spite of failed tests.
-    #[serde(default)]
-    pub forced: bool,
 }
 
 /// The progress of a turn.
