@@ -14,6 +14,8 @@
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run.
 //!
+//! `console` serves web pages that call these endpoints.
+//!
 //! `grpc` serves the authoring agent over gRPC, with the same limits, tokens and roles.
 //!
 //! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
@@ -27,6 +29,7 @@ mod auth;
 mod authoring;
 mod backup;
 mod caller;
+mod console;
 mod control;
 mod cors;
 mod dead_letters;
@@ -78,6 +81,7 @@ use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use connectors::Connectors;
+use console::Files;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::authoring::Workbench;
@@ -131,6 +135,8 @@ pub struct GatewayState {
     /// Replays recorded turns against drafts.
     replayer: Option<Arc<dyn Replay>>,
     replays: Replays,
+    /// The files of the console.
+    console: Files,
     agent_rates: Arc<AgentRates>,
     /// The result of the last examination for `/readyz`.
     readiness: Readiness,
@@ -149,6 +155,7 @@ impl GatewayState {
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
+        let console = Files::new(settings.console.dir.as_deref());
         let gateway_tokens = Tokens::new(&settings.gateway, &env, None);
         let sandbox = Arc::new(Sandbox::new(&settings.python, None, &env, Tasks::new()));
         let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &Tasks::new()));
@@ -170,6 +177,7 @@ impl GatewayState {
             trials: None,
             replayer: None,
             replays: Replays::default(),
+            console,
             agent_rates,
             readiness: Readiness::default(),
             stop,
@@ -252,7 +260,7 @@ pub fn router(state: GatewayState) -> Router {
         .layer(from_fn_with_state(state.clone(), auth::require))
         .layer(Extension(Document::new(described.into_iter().chain(open))));
     let health = health.method_not_allowed_fallback(async || Reject::wrong_method());
-    around(api.merge(health), state)
+    around(api.merge(health).merge(console::routes()), state)
 }
 
 /// The routes of a process without a gateway.
