@@ -4,7 +4,7 @@
 //!
 //! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
-//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`), and counts `failures`.
+//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`) or by the `cookie` of a `login`, and counts `failures`.
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
@@ -31,6 +31,7 @@ mod backup;
 mod caller;
 mod console;
 mod control;
+mod cookie;
 mod cors;
 mod dead_letters;
 mod decisions;
@@ -47,6 +48,7 @@ mod health;
 mod input;
 mod knowledge;
 mod limits;
+mod login;
 mod messages;
 mod metrics;
 mod models;
@@ -82,6 +84,7 @@ use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use connectors::Connectors;
 use console::Files;
+use cookie::Cookies;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::authoring::Workbench;
@@ -137,6 +140,8 @@ pub struct GatewayState {
     replays: Replays,
     /// The files of the console.
     console: Files,
+    /// The keys of logins.
+    cookies: Cookies,
     agent_rates: Arc<AgentRates>,
     /// The result of the last examination for `/readyz`.
     readiness: Readiness,
@@ -155,6 +160,7 @@ impl GatewayState {
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
+        let cookies = Cookies::new(Arc::clone(&store));
         let console = Files::new(settings.console.dir.as_deref());
         let gateway_tokens = Tokens::new(&settings.gateway, &env, None);
         let sandbox = Arc::new(Sandbox::new(&settings.python, None, &env, Tasks::new()));
@@ -178,6 +184,7 @@ impl GatewayState {
             replayer: None,
             replays: Replays::default(),
             console,
+            cookies,
             agent_rates,
             readiness: Readiness::default(),
             stop,
@@ -254,13 +261,15 @@ pub fn router(state: GatewayState) -> Router {
     let access = if state.tokens.is_empty() { Access::ThisMachine } else { Access::Token };
     let (api, described) = routes::api(access, &state).parts();
     let (health, open) = routes::health().parts();
+    let (logins, described_logins) = routes::logins().parts();
     let api = api
         .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
         .layer(from_fn_with_state(state.clone(), auth::require))
-        .layer(Extension(Document::new(described.into_iter().chain(open))));
+        .layer(Extension(Document::new(described.into_iter().chain(described_logins).chain(open))));
     let health = health.method_not_allowed_fallback(async || Reject::wrong_method());
-    around(api.merge(health).merge(console::routes()), state)
+    let logins = logins.method_not_allowed_fallback(async || Reject::wrong_method());
+    around(api.merge(health).merge(logins).merge(console::routes()), state)
 }
 
 /// The routes of a process without a gateway.

@@ -5,8 +5,9 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor, events, health,
-    knowledge, messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor,
+    events, health, knowledge, login, messages, metrics, models, openapi, processes, run_stream, runs, sessions,
+    timers, workflows,
 };
 
 /// The routes without a token.
@@ -15,6 +16,15 @@ pub(super) fn health() -> Routes {
         health::READY,
         health::ready,
         &[NOT_READY],
+    )
+}
+
+/// The routes by which people log in and out.
+pub(super) fn logins() -> Routes {
+    Routes::unguarded(Access::Everyone).add(login::LOGIN, login::login, &[TOKEN, ORIGIN, STORE]).add(
+        login::LOGOUT,
+        login::logout,
+        &[ORIGIN],
     )
 }
 
@@ -80,6 +90,7 @@ fn operation(routes: Routes) -> Routes {
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])
+        .add(login::ME, login::me, &[])
         .add(openapi::SHOW, openapi::show, &[])
 }
 

@@ -6,6 +6,7 @@ mod commands;
 mod dialogues;
 mod fairness;
 mod limits;
+mod logins;
 mod roles;
 mod scopes;
 

@@ -84,6 +84,7 @@ macro_rules! store_suite {
             an_applied_agent_is_seen_at_once_and_its_older_version_stays
             a_stored_version_never_changes
             sources_are_stored_listed_and_removed_by_agent
+            the_first_secret_of_a_name_stays
         }
         $crate::conformance::cases! { $open, runs:
             a_registered_workflow_is_seen_at_once_and_its_older_version_stays
