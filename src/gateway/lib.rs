@@ -12,7 +12,8 @@
 //!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and `metrics` report how the
 //!    deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
-//!    `run_events` selects the events of one run.
+//!    `run_events` selects the events of one run. `all_events` has those of all sessions: `hub` reads them once for all
+//!    readers, and `sights` decides what each of them sees.
 //!
 //! `console` serves web pages that call these endpoints.
 //!
@@ -24,6 +25,7 @@
 mod access;
 mod addresses;
 mod agents;
+mod all_events;
 mod audit;
 mod auth;
 mod authoring;
@@ -45,6 +47,7 @@ mod exposition;
 mod failures;
 mod grpc;
 mod health;
+mod hub;
 mod input;
 mod knowledge;
 mod limits;
@@ -65,6 +68,7 @@ mod runs;
 mod schemas;
 mod serve;
 mod sessions;
+mod sights;
 mod timers;
 mod tokens;
 mod trace;
@@ -95,10 +99,12 @@ use engine::replay::Replay;
 use engine::workflow::Flows;
 use failures::Failures;
 use health::Readiness;
+use hub::Hub;
 use limits::StreamSlots;
 use openapi::{Access, Document};
 use quota::AgentRates;
 use sandbox::Sandbox;
+use sights::Addresses;
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -140,6 +146,10 @@ pub struct GatewayState {
     replays: Replays,
     /// The files of the console.
     console: Files,
+    /// The events of all sessions.
+    hub: Hub,
+    /// The channels and agents of sessions.
+    addresses: Addresses,
     /// The keys of logins.
     cookies: Cookies,
     agent_rates: Arc<AgentRates>,
@@ -160,6 +170,7 @@ impl GatewayState {
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
+        let hub = Hub::new(Arc::clone(&queue));
         let cookies = Cookies::new(Arc::clone(&store));
         let console = Files::new(settings.console.dir.as_deref());
         let gateway_tokens = Tokens::new(&settings.gateway, &env, None);
@@ -185,6 +196,8 @@ impl GatewayState {
             replays: Replays::default(),
             console,
             cookies,
+            hub,
+            addresses: Addresses::new(),
             agent_rates,
             readiness: Readiness::default(),
             stop,

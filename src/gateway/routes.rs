@@ -5,7 +5,7 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor,
+    GatewayState, agents, all_events, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor,
     events, health, knowledge, login, messages, metrics, models, openapi, processes, run_stream, runs, sessions,
     timers, workflows,
 };
@@ -48,6 +48,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(deletion::USER, deletion::user, &[ID, USER, OVERTAKEN, STORE, QUEUE])
         .add(sessions::TURNS, sessions::turns, &[ID, SESSION, STORE])
         .add(sessions::TURN, sessions::turn, &[ID, SESSION, TURN, STORE])
+        .add(all_events::FOLLOW, all_events::follow, &[ID, EVENT_ID, QUEUE, STREAM])
         .add(events::FOLLOW, events::follow, &[ID, EVENT_ID, SESSION, STORE, QUEUE, STREAM])
         .add(control::CANCEL, control::cancel, command)
         .add(control::RELEASE, control::release, command)

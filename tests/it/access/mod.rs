@@ -5,6 +5,7 @@ mod audit;
 mod commands;
 mod dialogues;
 mod fairness;
+mod follows;
 mod limits;
 mod logins;
 mod roles;

@@ -26,7 +26,7 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
         Role::Admin => true,
         Role::Channel => {
             let session = "/api/v1/sessions/{session_id}";
-            ["/openapi.json", "/api/v1/me"].contains(&path)
+            ["/openapi.json", "/api/v1/me", "/api/v1/events"].contains(&path)
                 || (method == "post" && path == "/api/v1/messages")
                 || (method == "get" && (path == session || path == format!("{session}/events")))
         }

@@ -217,9 +217,15 @@ fn check_events(described: &Described, name: &str, content: &Value) {
     for (example, block) in examples {
         let block = block["value"].as_str().unwrap();
         let field = |field: &str| block.lines().find_map(|line| line.strip_prefix(field));
-        assert!(field("id: ").is_some() && block.ends_with("\n\n"), "{name} {example}: {block:?}");
+        assert!(
+            (field("id: ").is_some() || example == "open") && block.ends_with("\n\n"),
+            "{name} {example}: {block:?}"
+        );
         let Some(data) = field("data: ") else { continue };
         let schema = match field("event: ") {
+            Some("open") => "EventsOpened",
+            Some("gap") => "EventGap",
+            _ if name.ends_with("/api/v1/events") => "LocatedEvent",
             Some("reply") => "Reply",
             Some("status") => "StatusEvent",
             Some("step") => "StepEvent",

@@ -38,6 +38,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/decisions/schema/{action_type}"),
     ("post", "/api/v1/decisions/validate"),
     ("get", "/api/v1/doctor"),
+    ("get", "/api/v1/events"),
     ("post", "/api/v1/login"),
     ("post", "/api/v1/logout"),
     ("get", "/api/v1/me"),

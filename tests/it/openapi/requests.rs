@@ -61,6 +61,7 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-2", None, 200),
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-9", None, 404),
         asked(get.clone(), "/api/v1/me", "/api/v1/me", None, 200),
+        asked(get.clone(), "/api/v1/events", "/api/v1/events?after=x", None, 400),
         asked(post.clone(), "/api/v1/login", "/api/v1/login", Some(json!({"token": "wrong"})), 401),
         asked(get.clone(), "/api/v1/sessions/{session_id}/events", "/api/v1/sessions/nobody/events", None, 404),
         asked(post.clone(), "/api/v1/messages", "/api/v1/messages", message("你好"), 202),
