@@ -1,0 +1,1 @@
+import{a as e,i as t,n,r,t as i}from"./index.js";function a(a,o){e();var s=r();t(e=>i(s,e),[()=>JSON.stringify(o.params)]),n(a,s)}export{a as default};

@@ -1,0 +1,3 @@
+export { live, type FollowOptions, type Following } from './live.svelte'
+export { Query, useQuery, type QueryOptions } from './query.svelte'
+export type { EventType, Filter, LiveEvent, LiveState } from './protocol'
