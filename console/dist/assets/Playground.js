@@ -1,1 +1,1 @@
-import{a as e,i as t,n,r,t as i}from"./index.js";function a(a,o){e();var s=r();t(e=>i(s,e),[()=>JSON.stringify(o.params)]),n(a,s)}export{a as default};
+import{A as e,C as t,L as n,Q as r,T as i}from"./disclose-version.js";function a(a,o){r();var s=e();n(e=>t(s,e),[()=>JSON.stringify(o.params)]),i(a,s)}export{a as default};

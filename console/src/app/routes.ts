@@ -13,8 +13,8 @@ export interface Route {
   pattern: string
   /** Key of the title in the common catalogue. */
   title: CommonKey
-  /** The view's component has the property `params`: the values of the places in `pattern`. */
-  load: () => Promise<{ default: Component<{ params: any }> }>
+  /** The view's component gets the property `params`: the values of the places in `pattern`. */
+  load: () => Promise<{ default: Component<any> }>
   /** Place in the navigation; without it the view is reached from another one, `under`. */
   nav?: { group: Group; icon: IconName }
   /** Id of the route whose entry in the navigation is marked as current. */
