@@ -23,6 +23,9 @@ export interface Route {
   role?: 'viewer' | 'agent' | 'operator' | 'admin'
 }
 
+// Two addresses of one view have the same function: then the view stays when the address changes from one to the other.
+const playground = () => import('$/views/playground/Playground.svelte')
+
 export const routes: readonly Route[] = [
   {
     id: 'playground',
@@ -30,7 +33,7 @@ export const routes: readonly Route[] = [
     title: 'view.playground',
     nav: { group: 'talk', icon: 'chat' },
     role: 'operator',
-    load: () => import('$/views/playground/Playground.svelte'),
+    load: playground,
   },
   {
     id: 'playground-session',
@@ -38,7 +41,7 @@ export const routes: readonly Route[] = [
     title: 'view.playground',
     under: 'playground',
     role: 'operator',
-    load: () => import('$/views/playground/Playground.svelte'),
+    load: playground,
   },
   {
     id: 'sessions',

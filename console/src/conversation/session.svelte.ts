@@ -35,12 +35,16 @@ export class SessionView {
   private readonly abort = new AbortController()
   private timer: ReturnType<typeof setTimeout> | null = null
   private busy = false
+  /** False while there is nothing to load. */
+  private begun: boolean
 
   constructor(
     readonly session_id: string,
-    /** A session without a document is a new one, not an error. */
-    private readonly mayBeNew = false,
-  ) {}
+    /** The session begins with the first message of this page. */
+    isNew = false,
+  ) {
+    this.begun = !isNew
+  }
 
   async start(): Promise<void> {
     this.following = live.follow({
@@ -61,12 +65,20 @@ export class SessionView {
 
   /** Shows a message that the queue has taken, before the session's history has it. */
   said(message: Sent): void {
-    if (!this.sent.some(({ job_id }) => job_id === message.job_id)) this.sent = [...this.sent, message]
+    this.begun = true
+    const known = (job_id: string) => this.sent.some((other) => other.job_id === job_id) || this.jobs.has(job_id) || this.inHistory(job_id)
+    if (!known(message.job_id)) this.sent = [...this.sent, message]
     this.build()
+    // A worker takes the lane soon after; then the session has a document, timers, and an agent.
+    if (!this.document) this.soon()
   }
 
   async load(): Promise<void> {
     if (this.busy) return this.soon()
+    if (!this.begun) {
+      this.loading = false
+      return
+    }
     this.busy = true
     const newest = this.newest
     try {
@@ -81,10 +93,11 @@ export class SessionView {
         this.reason = document.status_reason ?? null
       }
       this.texts.drop(inHistory(history, this.ended))
-      this.sent = this.sent.filter((message) => !this.jobs.has(message.job_id) && !history.some((entry) => entry.role === 'user' && entry.turn_id === message.job_id))
+      this.sent = this.sent.filter(({ job_id }) => !this.jobs.has(job_id) && !this.inHistory(job_id))
     } catch (error) {
       if (this.abort.signal.aborted) return
-      const unborn = this.mayBeNew && error instanceof ApiError && error.code === 'unknown_session'
+      // Until a worker has taken the lane, a session with a message has no document.
+      const unborn = this.sent.length > 0 && error instanceof ApiError && error.code === 'unknown_session'
       this.error = unborn ? undefined : error
     } finally {
       this.loading = false
@@ -103,6 +116,7 @@ export class SessionView {
 
   private gap(): void {
     this.texts = new Texts()
+    this.turn = null
     this.turns++
     void this.load().then(() => {
       if (this.document?.has_jobs) void this.catchUp()
@@ -179,6 +193,10 @@ export class SessionView {
       this.seen = 0
       this.take(current)
     }
+  }
+
+  private inHistory(job_id: string): boolean {
+    return (this.document?.history ?? []).some((entry) => entry.role === 'user' && entry.turn_id === job_id)
   }
 
   private build(): void {
