@@ -29,7 +29,7 @@ export default defineConfig({
   root,
   base: '/console/',
   publicDir: false,
-  plugins: [svelte({ preprocess: vitePreprocess(), compilerOptions: { runes: true } }), manifest()],
+  plugins: [svelte({ configFile: false, preprocess: vitePreprocess(), compilerOptions: { runes: true } }), manifest()],
   resolve: { alias: { $: `${root}src` } },
   define: { __SOURCES__: JSON.stringify(sources) },
   build: {

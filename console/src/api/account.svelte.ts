@@ -49,9 +49,11 @@ class Account {
     this.state = 'out'
   }
 
-  /** Whether the role has at least the rights of `role`. */
-  may(role: 'viewer' | 'agent' | 'operator' | 'admin'): boolean {
-    return this.me !== null && RANK[this.me.role] >= RANK[role]
+  /** Whether the role has at least the rights of `role`. Authoring is for authors, and for operators. */
+  may(role: Exclude<Role, 'channel'>): boolean {
+    if (this.me === null) return false
+    if (role === 'author') return this.me.role === 'author' || this.may('operator')
+    return RANK[this.me.role] >= RANK[role]
   }
 }
 

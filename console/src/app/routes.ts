@@ -20,7 +20,7 @@ export interface Route {
   /** Id of the route whose entry in the navigation is marked as current. */
   under?: string
   /** Least role that may open it; `viewer` unless given. */
-  role?: 'viewer' | 'agent' | 'operator' | 'admin'
+  role?: 'viewer' | 'author' | 'agent' | 'operator' | 'admin'
 }
 
 // Two addresses of one view have the same function: then the view stays when the address changes from one to the other.

@@ -31,6 +31,8 @@ export class SessionView {
   private readonly jobs = new Set<string>()
   private newest: LiveEvent | null = null
   private seen = 0
+  /** Events of the turn under way. */
+  private recent: LiveEvent[] = []
   private following: Following | null = null
   private readonly abort = new AbortController()
   private timer: ReturnType<typeof setTimeout> | null = null
@@ -129,6 +131,7 @@ export class SessionView {
       // The stream of all sessions and the session's own stream have the same sequences.
       if (live.seq <= this.seen) continue
       this.seen = live.seq
+      this.recent.push(live)
       const { event } = live
       if (live.type === 'reply') this.texts.reply(event as unknown as ReplyEvent)
       if (live.type === 'status') {
@@ -142,6 +145,7 @@ export class SessionView {
       const end = event.turn as { jobs: string[] } | undefined
       if (end && turn_id) {
         over = true
+        this.recent = []
         this.ended.add(turn_id)
         for (const job of end.jobs) this.jobs.add(job)
         this.texts.end(turn_id)
@@ -186,13 +190,15 @@ export class SessionView {
     if (this.abort.signal.aborted) return
     const last = found.findLastIndex(({ event }) => event.turn !== undefined)
     const current = found.slice(last + 1)
-    if (current.length === 0 || current[0]!.seq > this.seen + 1) {
-      // What this page has followed meanwhile is in `current`, too: begin again with all of it.
-      this.texts = new Texts()
-      this.turn = null
-      this.seen = 0
-      this.take(current)
-    }
+    if (current.length === 0) return
+    // Begin again with all events of the turn: those from before this page followed, and those that it has followed since.
+    const known = current[current.length - 1]!.seq
+    const all = [...current, ...this.recent.filter(({ seq }) => seq > known)]
+    this.texts = new Texts()
+    this.turn = null
+    this.seen = 0
+    this.recent = []
+    this.take(all)
   }
 
   private inHistory(job_id: string): boolean {
@@ -200,6 +206,16 @@ export class SessionView {
   }
 
   private build(): void {
-    this.items = items(this.document?.history ?? [], this.sent, this.texts.replies, this.texts.growing)
+    // Events may come later than the document that has their words already.
+    const history = this.document?.history ?? []
+    const gone = inHistory(history, this.ended)
+    const { growing } = this.texts
+    const written = growing !== null && history.some((entry) => entry.turn_id === growing.turn_id && entry.text.startsWith(growing.text.trim()))
+    this.items = items(
+      history,
+      this.sent.filter(({ job_id }) => !this.inHistory(job_id)),
+      this.texts.replies.filter((reply) => !gone(reply)),
+      written ? null : growing,
+    )
   }
 }

@@ -69,6 +69,7 @@ export default {
   'error.unreadable': 'The response is not what this console expects.',
   'error.unreadable_hint': 'Does a proxy change responses? Does the gateway have the version of this console?',
   'error.forbidden_hint': 'Sign in with a token that has the role.',
+  'error.role': 'This view needs the role “{role}”.',
   'error.retry': 'Try again',
   'error.code': 'Code {code}',
   'error.view': 'This view did not load.',

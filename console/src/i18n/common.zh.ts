@@ -71,6 +71,7 @@ export default {
   'error.unreadable': '响应不是控制台所期望的格式。',
   'error.unreadable_hint': '是否有代理修改了响应？网关与控制台的版本是否一致？',
   'error.forbidden_hint': '请用具有该角色的令牌登录。',
+  'error.role': '此视图需要“{role}”角色。',
   'error.retry': '重试',
   'error.code': '代码 {code}',
   'error.view': '这个视图未能加载。',

@@ -39,7 +39,8 @@ function busy(spans: readonly Span[]): Span[] {
   return merged
 }
 
-export function scale(spans: readonly Span[]): Scale {
+/** `apart`: least distance of two marks, as a share of the axis. */
+export function scale(spans: readonly Span[], apart = 0.12): Scale {
   const parts = busy(spans.length > 0 ? spans : [{ start: 0, end: 1 }])
   const start = parts[0]!.start
   const end = Math.max(parts[parts.length - 1]!.end, start + 1)
@@ -66,14 +67,14 @@ export function scale(spans: readonly Span[]): Scale {
     return Math.min(1, Math.max(0, place + (moment - from) * share))
   }
   const gaps = folded.map((gap) => ({ ...gap, from: at(gap.start), to: at(gap.end) }))
-  return { start, end, gaps, at, ticks: ticks(start, end, gaps, at) }
+  return { start, end, gaps, at, ticks: ticks(start, end, gaps, at, apart) }
 }
 
 /** Marks at round times after the begin; none within a fold or close to another mark. */
-function ticks(start: number, end: number, gaps: readonly Gap[], at: (time: number) => number): Scale['ticks'] {
+function ticks(start: number, end: number, gaps: readonly Gap[], at: (time: number) => number, apart: number): Scale['ticks'] {
   const total = end - start
   const idle = gaps.reduce((sum, gap) => sum + (gap.end - gap.start), 0)
-  const rough = Math.max(1, (total - idle) / 5)
+  const rough = Math.max(1, (total - idle) * Math.max(apart, 0.16))
   const power = 10 ** Math.floor(Math.log10(rough))
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough)!
   const marks: Scale['ticks'] = []
@@ -82,7 +83,7 @@ function ticks(start: number, end: number, gaps: readonly Gap[], at: (time: numb
   edges.forEach((edge, index) => {
     for (let moment = Math.ceil((edge - start) / step) * step; start + moment <= ends[index]! && marks.length < 40; moment += step) {
       const place = at(start + moment)
-      if (marks.every((mark) => Math.abs(mark.at - place) > 0.12) && place < 0.93) marks.push({ at: place, ms: moment })
+      if (marks.every((mark) => Math.abs(mark.at - place) > apart) && place < 1 - apart * 0.6) marks.push({ at: place, ms: moment })
     }
   })
   return marks
