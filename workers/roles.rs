@@ -142,6 +142,7 @@ fn greet(settings: &Settings, demo: Option<SocketAddr>, agent: Option<&str>) {
     let (agents, data) = (settings.agents_dir.display(), settings.data_dir.display());
     eprintln!("Turnwheel {}: the whole engine in this process; Ctrl-C stops it", env!("CARGO_PKG_VERSION"));
     eprintln!("  gateway   http://{}   (API: /openapi.json)", settings.gateway.listen);
+    eprintln!("  console   http://{}/console/", settings.gateway.listen);
     eprintln!("  demo API  {demo}   (its calls: /log)");
     eprintln!("  files     agents in {agents}, applied when you save them; data in {data}");
     let next = match agent {

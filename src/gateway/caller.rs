@@ -71,6 +71,11 @@ impl Caller {
         &self.0.scope
     }
 
+    /// The role and the scope as a text, which differs when one of them differs.
+    pub(super) fn rights(&self) -> String {
+        format!("{:?} {:?}", self.0.role, self.0.scope)
+    }
+
     pub(super) fn quota(&self) -> &Quota {
         &self.0.quota
     }

@@ -7,7 +7,7 @@
 use super::input::{Body, Filter, Params};
 use super::operation::Operation;
 use super::roles::{OPERATORS, READERS};
-use super::sessions::PageParams;
+use super::sessions::{PageParams, as_of};
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -26,6 +26,10 @@ pub(super) struct DeadLetterList {
     /// The cursor of the next page: give it as `after`. Missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+    /// it. Missing if the queue does not respond within 1 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
 }
 
 pub(super) const GET_ALL: Operation = Operation::get("/api/v1/dead", "operation", "list_letters")
@@ -38,9 +42,10 @@ pub(super) async fn get_all(
     State(state): State<GatewayState>,
     Filter(page): Filter<PageParams>,
 ) -> Result<Json<DeadLetterList>, Reject> {
+    let as_of = as_of(&state).await;
     let page = letters(state.queue.as_ref(), &page.bounds()?).await?;
     let Listing { items: letters, next } = fit(page, |letter| letter.seq);
-    Ok(Json(DeadLetterList { letters, next }))
+    Ok(Json(DeadLetterList { letters, next, as_of }))
 }
 
 pub(super) const GET_ONE: Operation = Operation::get("/api/v1/dead/{which}", "operation", "show_letter")

@@ -64,6 +64,12 @@ pub(super) const FOREIGN: Codes = codes! {
         "without `gateway.tokens` this gateway serves only programs and pages on its own machine; set tokens";
 };
 
+pub(super) const ORIGIN: Codes = codes! {
+    FORBIDDEN "foreign_origin" "the request's `Origin` header is not that of this host"
+        "with the cookie of a login only pages of this host may call; programs send `Authorization: Bearer <token>`; \
+        a proxy has to pass the `Host` header on";
+};
+
 // Of the servers behind the gateway.
 pub(super) const STORE: Codes = codes! {
     INTERNAL_SERVER_ERROR "internal" "the store refused" "the gateway's log has the details";

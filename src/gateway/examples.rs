@@ -27,7 +27,7 @@ pub(super) struct Examples {
 pub(super) struct ExampleEvent {
     /// Name of the example.
     name: String,
-    id: String,
+    id: Option<String>,
     event: Option<String>,
     data: Option<Value>,
 }
@@ -37,7 +37,8 @@ impl ExampleEvent {
     fn text(&self) -> String {
         let event = self.event.iter().map(|event| format!("event: {event}\n"));
         let data = self.data.iter().map(|data| format!("data: {data}\n"));
-        [format!("id: {}\n", self.id)].into_iter().chain(event).chain(data).chain(["\n".to_owned()]).collect()
+        let id = self.id.iter().map(|id| format!("id: {id}\n"));
+        id.chain(event).chain(data).chain(["\n".to_owned()]).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
-//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`), and counts `failures`.
+//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`) or by the `cookie` of a `login`, and counts `failures`.
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
@@ -12,7 +12,10 @@
 //!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and `metrics` report how the
 //!    deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
-//!    `run_events` selects the events of one run.
+//!    `run_events` selects the events of one run. `all_events` has those of all sessions: `hub` reads them once for all
+//!    readers, and `sights` decides what each of them sees.
+//!
+//! `console` serves web pages that call these endpoints.
 //!
 //! `grpc` serves the authoring agent over gRPC, with the same limits, tokens and roles.
 //!
@@ -22,12 +25,15 @@
 mod access;
 mod addresses;
 mod agents;
+mod all_events;
 mod audit;
 mod auth;
 mod authoring;
 mod backup;
 mod caller;
+mod console;
 mod control;
+mod cookie;
 mod cors;
 mod dead_letters;
 mod decisions;
@@ -41,9 +47,11 @@ mod exposition;
 mod failures;
 mod grpc;
 mod health;
+mod hub;
 mod input;
 mod knowledge;
 mod limits;
+mod login;
 mod messages;
 mod metrics;
 mod models;
@@ -60,6 +68,7 @@ mod runs;
 mod schemas;
 mod serve;
 mod sessions;
+mod sights;
 mod timers;
 mod tokens;
 mod trace;
@@ -78,6 +87,8 @@ use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use connectors::Connectors;
+use console::Files;
+use cookie::Cookies;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::authoring::Workbench;
@@ -88,10 +99,12 @@ use engine::replay::Replay;
 use engine::workflow::Flows;
 use failures::Failures;
 use health::Readiness;
+use hub::Hub;
 use limits::StreamSlots;
 use openapi::{Access, Document};
 use quota::AgentRates;
 use sandbox::Sandbox;
+use sights::Addresses;
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -131,6 +144,14 @@ pub struct GatewayState {
     /// Replays recorded turns against drafts.
     replayer: Option<Arc<dyn Replay>>,
     replays: Replays,
+    /// The files of the console.
+    console: Files,
+    /// The events of all sessions.
+    hub: Hub,
+    /// The channels and agents of sessions.
+    addresses: Addresses,
+    /// The keys of logins.
+    cookies: Cookies,
     agent_rates: Arc<AgentRates>,
     /// The result of the last examination for `/readyz`.
     readiness: Readiness,
@@ -149,6 +170,9 @@ impl GatewayState {
         let (streams, stop) = (StreamSlots::new(&limits), CancellationToken::new());
         let (flows, knowledge) = (Flows::builtin(), Library::new(Arc::clone(&store)));
         let env = Environment::from_process();
+        let hub = Hub::new(Arc::clone(&queue));
+        let cookies = Cookies::new(Arc::clone(&store));
+        let console = Files::new(settings.console.dir.as_deref());
         let gateway_tokens = Tokens::new(&settings.gateway, &env, None);
         let sandbox = Arc::new(Sandbox::new(&settings.python, None, &env, Tasks::new()));
         let connectors = Arc::new(Connectors::new(&settings.connectors, &env, &Tasks::new()));
@@ -170,6 +194,10 @@ impl GatewayState {
             trials: None,
             replayer: None,
             replays: Replays::default(),
+            console,
+            cookies,
+            hub,
+            addresses: Addresses::new(),
             agent_rates,
             readiness: Readiness::default(),
             stop,
@@ -246,13 +274,15 @@ pub fn router(state: GatewayState) -> Router {
     let access = if state.tokens.is_empty() { Access::ThisMachine } else { Access::Token };
     let (api, described) = routes::api(access, &state).parts();
     let (health, open) = routes::health().parts();
+    let (logins, described_logins) = routes::logins().parts();
     let api = api
         .fallback(async || Reject::unknown_path("all endpoints are in /openapi.json; messages go to /api/v1/messages"))
         .method_not_allowed_fallback(async || Reject::wrong_method())
         .layer(from_fn_with_state(state.clone(), auth::require))
-        .layer(Extension(Document::new(described.into_iter().chain(open))));
+        .layer(Extension(Document::new(described.into_iter().chain(described_logins).chain(open))));
     let health = health.method_not_allowed_fallback(async || Reject::wrong_method());
-    around(api.merge(health), state)
+    let logins = logins.method_not_allowed_fallback(async || Reject::wrong_method());
+    around(api.merge(health).merge(logins).merge(console::routes()), state)
 }
 
 /// The routes of a process without a gateway.

@@ -23,6 +23,10 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Open event streams (`gateway.max_streams`); more get 503.
     pub streams: usize,
+    /// Events of all sessions that are kept for readers that fall behind, and their bytes.
+    pub events_kept: usize,
+    /// Bytes of these events.
+    pub event_bytes_kept: usize,
     /// Bytes of a request line with its headers; longer ones get 431. At least 8 KiB.
     pub head_bytes: usize,
     /// Time from the opening of a connection, or from the previous response, until a request's headers are complete.
@@ -41,6 +45,8 @@ impl Limits {
             connections: settings.gateway.max_connections,
             connections_per_address: settings.gateway.max_connections_per_address,
             streams: settings.gateway.max_streams,
+            events_kept: 4_096,
+            event_bytes_kept: 16 * 1024 * 1024,
             head_bytes: 64 * 1024,
             head_time: Duration::from_secs(30),
             body_time: Duration::from_secs(60),

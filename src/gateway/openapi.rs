@@ -125,7 +125,10 @@ impl Endpoint {
         described["responses"] = Value::Object(responses);
         described["security"] = match self.access {
             Access::Everyone | Access::ThisMachine => json!([]),
-            Access::Token => self.operation.roles.iter().map(|role| json!({"bearer": [role]})).collect(),
+            Access::Token => {
+                let of = |scheme: &'static str| self.operation.roles.iter().map(move |role| json!({scheme: [role]}));
+                of("bearer").chain(of("cookie")).collect()
+            }
         };
         described
     }
@@ -135,7 +138,7 @@ impl Endpoint {
         let mut errors = match self.access {
             Access::Everyone => Vec::new(),
             Access::ThisMachine => vec![error_codes::FOREIGN],
-            Access::Token => vec![error_codes::TOKEN, error_codes::ROLE],
+            Access::Token => vec![error_codes::TOKEN, error_codes::ROLE, error_codes::ORIGIN],
         };
         if self.access == Access::Token && self.operation.is_audited() {
             errors.push(error_codes::STORE);
@@ -167,6 +170,10 @@ impl Document {
             "type": "http", "scheme": "bearer",
             "description": "A token of `gateway.tokens` or `[[gateway.access]]`. Each operation lists the roles of its callers."
         });
+        let cookie = json!({
+            "type": "apiKey", "in": "cookie", "name": "turnwheel_session",
+            "description": "A login of `POST /api/v1/login`. It counts as its token."
+        });
         let license = env!("CARGO_PKG_LICENSE");
         let document = json!({
             "openapi": "3.1.0",
@@ -177,7 +184,7 @@ impl Document {
                 "version": env!("CARGO_PKG_VERSION"),
             },
             "paths": paths,
-            "components": {"schemas": schemas.take_definitions(true), "securitySchemes": {"bearer": bearer}},
+            "components": {"schemas": schemas.take_definitions(true), "securitySchemes": {"bearer": bearer, "cookie": cookie}},
             "tags": [
                 {"name": "messages", "description": "For channels: send messages, receive events"},
                 {"name": "sessions", "description": "Conversations: status, history, turns and operators' commands"},

@@ -67,6 +67,14 @@ impl Reject {
         Self::new(StatusCode::FORBIDDEN, "foreign_page", message, hint)
     }
 
+    /// 403 for a request with a cookie, or a login, that a page of another origin may have sent.
+    pub(super) fn foreign_origin() -> Self {
+        let message = "the request's `Origin` header is not that of this host";
+        let hint = "with the cookie of a login only pages of this host may call; programs send `Authorization: Bearer <token>`; \
+                    a proxy has to pass the `Host` header on";
+        Self::new(StatusCode::FORBIDDEN, "foreign_origin", message, hint)
+    }
+
     /// 413 Payload Too Large.
     pub(super) fn too_large(message: impl Into<String>) -> Self {
         let hint = "send less text, or put large content somewhere else and send its address as an attachment";

@@ -5,8 +5,9 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor, events, health,
-    knowledge, messages, metrics, models, openapi, processes, run_stream, runs, sessions, timers, workflows,
+    GatewayState, agents, all_events, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor,
+    events, health, knowledge, login, messages, metrics, models, openapi, processes, run_stream, runs, sessions,
+    timers, workflows,
 };
 
 /// The routes without a token.
@@ -15,6 +16,15 @@ pub(super) fn health() -> Routes {
         health::READY,
         health::ready,
         &[NOT_READY],
+    )
+}
+
+/// The routes by which people log in and out.
+pub(super) fn logins() -> Routes {
+    Routes::unguarded(Access::Everyone).add(login::LOGIN, login::login, &[TOKEN, ORIGIN, STORE]).add(
+        login::LOGOUT,
+        login::logout,
+        &[ORIGIN],
     )
 }
 
@@ -38,6 +48,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(deletion::USER, deletion::user, &[ID, USER, OVERTAKEN, STORE, QUEUE])
         .add(sessions::TURNS, sessions::turns, &[ID, SESSION, STORE])
         .add(sessions::TURN, sessions::turn, &[ID, SESSION, TURN, STORE])
+        .add(all_events::FOLLOW, all_events::follow, &[ID, EVENT_ID, QUEUE, STREAM])
         .add(events::FOLLOW, events::follow, &[ID, EVENT_ID, SESSION, STORE, QUEUE, STREAM])
         .add(control::CANCEL, control::cancel, command)
         .add(control::RELEASE, control::release, command)
@@ -80,6 +91,7 @@ fn operation(routes: Routes) -> Routes {
         .add(doctor::EXAMINE, doctor::examine, &[])
         .add(processes::LIST, processes::list, &[STORE])
         .add(metrics::SHOW, metrics::show, &[])
+        .add(login::ME, login::me, &[])
         .add(openapi::SHOW, openapi::show, &[])
 }
 

@@ -5,6 +5,7 @@ use super::caller::Caller;
 use super::input::{Body, Filter, OptionalBody, Params};
 use super::operation::Operation;
 use super::roles::{OPERATORS, READERS, Reach};
+use super::sessions::as_of;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -25,6 +26,10 @@ pub(super) struct RunList {
     /// The cursor of the next page: give it as `after`. Missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+    /// it. Missing if the queue does not respond within 1 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
 }
 
 /// Filter of the listing.
@@ -98,9 +103,10 @@ pub(super) async fn list(
     let RunFilter { workflow_id, status, session_id: origin_session, limit, after } = which;
     let Bounds { after, limit, max_bytes } = bounds(after, limit)?;
     let query = RunQuery { workflow_id, status, origin_session, limit, after, max_bytes, ..RunQuery::default() };
+    let as_of = as_of(&state).await;
     let page = state.store.runs_page(query).await?.map(RunSummary::from);
     let Listing { items: runs, next } = fit(page, |run| (run.created_at, run.run_id.clone()));
-    Ok(Json(RunList { runs, next }))
+    Ok(Json(RunList { runs, next, as_of }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/runs/{run_id}", "workflows", "show_run")

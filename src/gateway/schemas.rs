@@ -1,5 +1,6 @@
 //! Schemas of bodies and parameters, made from their types. All of them are components of the document.
 
+use super::all_events::{EventGap, EventsOpened, LocatedEvent};
 use engine::rehearsal::trial::{TrialBegin, TrialEnd, TrialStep};
 use engine::workflow::orchestration::event::RunEvent;
 use schemars::generate::SchemaSettings;
@@ -20,6 +21,7 @@ pub(super) fn generator() -> SchemaGenerator {
     });
     let mut schemas = settings.with_transform(plain).with_transform(without_default).into_generator();
     schemas.subschema_for::<(Reply, StatusEvent, StepEvent, RunEvent, TurnEvent, authoring::Event)>();
+    schemas.subschema_for::<(EventsOpened, LocatedEvent<'_>, EventGap)>();
     schemas.subschema_for::<(TrialBegin, TrialStep, TrialEnd)>();
     schemas.subschema_for::<(JobBody, RunRecord, Session)>();
     schemas

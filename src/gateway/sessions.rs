@@ -18,7 +18,7 @@ use types::page::{Bounds, Place};
 use types::session::{Kind, Session, Status};
 use types::turn::TurnRecord;
 
-/// How long `show` waits for the queue before it omits `has_jobs`.
+/// How long a response waits for the queue before it omits `has_jobs` or `as_of`.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sessions, last changed first.
@@ -28,6 +28,10 @@ pub(super) struct SessionList {
     /// The cursor of the next page: give it as `after`. Missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+    /// it. Missing if the queue does not respond within 1 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
 }
 
 /// Turns, newest first.
@@ -71,9 +75,10 @@ pub(super) async fn list(
     let Bounds { after, limit, max_bytes } = bounds(which.after.take(), which.limit)?;
     let SessionFilter { status, agent_id, .. } = which;
     let query = SessionQuery { status, agent_id, scope: caller.scope().clone(), limit, after, max_bytes };
+    let as_of = as_of(&state).await;
     let page = state.store.sessions_page(query).await?.map(SessionSummary::from);
     let Listing { items: sessions, next } = fit(page, |session| (session.updated_at, session.session_id.clone()));
-    Ok(Json(SessionList { sessions, next }))
+    Ok(Json(SessionList { sessions, next, as_of }))
 }
 
 pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}", "sessions", "show_session")
@@ -165,6 +170,13 @@ pub(super) async fn turn(
     let page = state.store.steps_page(&session_id, &turn_id, bounds).await?;
     let Listing { items: steps, next } = fit(page, |step| step.key.clone());
     Ok(Json(TurnDetails { turn, steps, next }))
+}
+
+/// The last sequence of the stream of events, from which a client follows a listing. Read before the listing: a concurrent
+/// change may be in both, and is never in neither.
+pub(super) async fn as_of(state: &GatewayState) -> Option<u64> {
+    let asked = tokio::time::timeout(QUEUE_TIMEOUT, state.queue.event_bounds()).await;
+    Some(asked.ok()?.ok()?.last)
 }
 
 async fn load(state: &GatewayState, session_id: &str) -> Result<Session, Reject> {

@@ -8,7 +8,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-struct Running {
+pub(crate) struct Running {
     base: String,
     client: Client,
     tasks: Tasks,
@@ -21,7 +21,12 @@ impl Drop for Running {
 }
 
 async fn state(tokens: &[&str]) -> GatewayState {
+    state_with(tokens, |_| {}).await
+}
+
+async fn state_with(tokens: &[&str], edit: impl FnOnce(&mut Settings)) -> GatewayState {
     let mut settings = Settings::default();
+    edit(&mut settings);
     settings.gateway.tokens = tokens.iter().map(|token| (*token).to_owned()).collect();
     let file = EmbeddedFile::in_memory().unwrap();
     let queue = EmbeddedQueue::new(Arc::clone(&file), &settings, &Tasks::new()).await.unwrap();
@@ -30,15 +35,31 @@ async fn state(tokens: &[&str]) -> GatewayState {
 }
 
 async fn start(tokens: &[&str]) -> Running {
+    start_with(tokens, |_| {}).await
+}
+
+/// A gateway with these administrators' tokens and edited settings.
+pub(crate) async fn start_with(tokens: &[&str], edit: impl FnOnce(&mut Settings)) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let tasks = Tasks::new();
-    let (state, stop) = (state(tokens).await, tasks.stop_token());
+    let (state, stop) = (state_with(tokens, edit).await, tasks.stop_token());
     tasks.spawn("gateway", OnPanic::Log, async move { serve(listener, state, stop).await.unwrap() });
-    Running { base, client: base::http_client::builder().no_proxy().build().unwrap(), tasks }
+    Running { base, client: client(), tasks }
+}
+
+/// A client that shows redirections.
+fn client() -> Client {
+    base::http_client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 
 impl Running {
+    /// Sends a GET with these headers.
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        let request = self.client.get(format!("{}{path}", self.base));
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+    }
+
     async fn send(&self, method: Method, path: &str) -> Response {
         self.client.request(method, format!("{}{path}", self.base)).send().await.unwrap()
     }

@@ -5,6 +5,7 @@ use super::caller::Caller;
 use super::input::Filter;
 use super::operation::Operation;
 use super::roles::{READERS, Reach};
+use super::sessions::as_of;
 use super::{GatewayState, Reject};
 use axum::Json;
 use axum::extract::State;
@@ -20,6 +21,10 @@ pub(super) struct TimerList {
     /// The cursor of the next page: give it as `after`. Missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+    /// it. Missing if the queue does not respond within 1 s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<u64>,
 }
 
 /// Filter of the listing.
@@ -51,6 +56,7 @@ pub(super) async fn list(
         session_in_scope(&state, caller.scope(), session_id).await?;
     }
     let bounds = bounds(which.after, which.limit)?;
+    let as_of = as_of(&state).await;
     let Listing { items: timers, next } = pending(state.store.as_ref(), which.session_id.as_deref(), bounds).await?;
-    Ok(Json(TimerList { timers, next }))
+    Ok(Json(TimerList { timers, next, as_of }))
 }

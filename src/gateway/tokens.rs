@@ -74,6 +74,17 @@ impl Tokens {
         found
     }
 
+    /// The caller of this name, one of whose tokens `is` the asked one.
+    pub(super) fn caller_with(&self, name: &str, is: impl Fn(&str) -> bool) -> Option<Caller> {
+        self.refresh();
+        let mut named = self.0.entries.iter().filter(|entry| entry.caller.name() == name);
+        let entry = named.find(|entry| {
+            let tokens = entry.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            tokens.iter().any(|token| is(token))
+        });
+        entry.map(|entry| entry.caller.clone())
+    }
+
     /// Reads files with tokens again, if the last time is long ago. A file that cannot be read leaves its tokens valid.
     fn refresh(&self) {
         let mut refreshed = self.0.refreshed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
-//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, [`access`] its named tokens,
+//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, [`access`] its named tokens, `console` those of its web pages,
 //!   and `authoring` those of the authoring agent;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
@@ -15,6 +15,7 @@ pub mod access;
 mod authoring;
 mod check;
 mod connector;
+mod console;
 pub mod environment;
 mod gateway;
 pub mod load;
@@ -33,6 +34,7 @@ pub mod show;
 pub use access::NamedToken;
 pub use authoring::Authoring;
 pub use connector::{Connector, ConnectorKind};
+pub use console::Console;
 pub use environment::Environment;
 pub use gateway::Gateway;
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
@@ -87,6 +89,8 @@ pub struct Settings {
     pub streams: Streams,
     /// The HTTP gateway.
     pub gateway: Gateway,
+    /// The web pages that the gateway serves.
+    pub console: Console,
     /// The authoring agent on another server.
     pub authoring: Authoring,
     /// The secrets that agent files may use as `${NAME}`.
@@ -376,6 +380,7 @@ impl Default for Settings {
             lane: Lane { max_depth: 1_000 },
             streams: Streams::default(),
             gateway: Gateway::default(),
+            console: Console::default(),
             authoring: Authoring::default(),
             secrets: Secrets::default(),
             http: Http::default(),

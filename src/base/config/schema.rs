@@ -106,6 +106,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("gateway.agent_messages_per_minute", Kind::Whole(0, u32::MAX as u64)),
     key("gateway.max_streams", Kind::Whole(0, 1_000_000)),
     key("gateway.cors", Kind::List),
+    key("console.dir", Kind::Path),
     secret("authoring.endpoint", Kind::Text),
     secret("authoring.token", Kind::Text),
     key("authoring.ca", Kind::Path),

@@ -1,10 +1,11 @@
-//! The collection `meta`: the namespace that the database belongs to, and the probe for
+//! The collection `meta`: the namespace that the database belongs to, secrets that all processes share, and the probe for
 //! [`Store::ping`](storage::store::Store::ping).
 
 use super::Db;
 use super::document::failed;
 use base::config::Settings;
-use bson::{Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
 use mongodb::options::ReturnDocument;
 use mongodb::{Collection, Database};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ const COLLECTION: &str = "meta";
 const NAMESPACE: &str = "namespace";
 /// The id of the document that the probe writes.
 const PROBE: &str = "probe";
+/// The ids of the documents with secrets begin so.
+const SECRET: &str = "secret/";
 /// How long a successful probe counts. Readiness is queried without a token and by many processes, so the probe must be
 /// cheap.
 const PROBE_TTL: Duration = Duration::from_secs(1);
@@ -38,6 +41,24 @@ impl Db {
             Some(owner) if owner != namespace => Err(StoreError::refused(foreign(settings, owner))),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the secret of this name. The first call stores its `candidate`.
+    pub(super) async fn shared_secret(&self, name: &str, candidate: &[u8; 32]) -> Result<[u8; 32]> {
+        let (collection, id) = (collection(&self.database), format!("{SECRET}{name}"));
+        let make = || {
+            let bytes = Binary { subtype: BinarySubtype::Generic, bytes: candidate.to_vec() };
+            let update = collection.find_one_and_update(doc! {"_id": &id}, doc! {"$setOnInsert": {"bytes": bytes}});
+            update.upsert(true).return_document(ReturnDocument::After)
+        };
+        // When two processes make it concurrently, one insert fails. Its second try finds the document.
+        let made = match self.in_time(make()).await {
+            Ok(made) => made,
+            Err(_) => self.in_time(make()).await?,
+        };
+        let bytes = made.as_ref().and_then(|made| made.get_binary_generic("bytes").ok());
+        let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes.as_slice()).ok());
+        bytes.ok_or_else(|| StoreError::damaged(format!("the secret `{name}`"), "it does not have 32 bytes"))
     }
 
     /// Writes one document by majority, since a primary that has lost its majority still responds to everything else.

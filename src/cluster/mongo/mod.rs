@@ -338,6 +338,10 @@ impl Store for MongoStore {
         self.db.largest_sessions(limit).await
     }
 
+    async fn shared_secret(&self, name: &str, candidate: [u8; 32]) -> Result<[u8; 32]> {
+        self.db.shared_secret(name, &candidate).await
+    }
+
     async fn ping(&self) -> Result<()> {
         self.db.ping().await
     }

@@ -3,11 +3,12 @@
 //! - [`fn@connect`]: connects with the settings of the process.
 //! - [`streams`]: creates and checks the streams and the workers' consumer.
 //! - [`lane`]: jobs, from publishing to acknowledging. [`message_limits`]: the limits for users' messages.
-//! - [`out`]: events and dead letters. `purge`: deletion.
+//! - [`out`]: events and dead letters. `event_log`: the events of all sessions. `purge`: deletion.
 //! - `error`: converts the server's errors.
 
 mod connection;
 mod error;
+mod event_log;
 mod lane;
 mod message_limits;
 mod out;

@@ -2,10 +2,11 @@
 //!
 //! - [`state`]: the queue's memory, which is rebuilt when the file is opened.
 //! - [`deliveries`]: waiting and in-flight jobs. [`window`]: recent message ids, for deduplication.
-//! - [`events`]: events. `purge`: deletion. [`dead_letters`]: dead letters.
+//! - [`events`]: events of a session, [`event_log`]: of all. `purge`: deletion. [`dead_letters`]: dead letters.
 
 mod dead_letters;
 mod deliveries;
+mod event_log;
 mod events;
 mod purge;
 mod state;

@@ -54,6 +54,8 @@ pub(super) struct Inner {
     /// The sequence of the last event on disk.
     last_event: u64,
     readers: HashMap<String, watch::Sender<u64>>,
+    /// The last event on disk, for readers of all sessions.
+    all: watch::Sender<u64>,
 }
 
 /// The last sequence and the recent message ids of one stream.
@@ -232,6 +234,19 @@ impl Inner {
                 self.readers.remove(session);
             }
         }
+        if !stored.is_empty() {
+            self.all.send_replace(self.last_event);
+        }
+    }
+
+    /// The sequence of the last event on disk.
+    pub(super) fn last_event(&self) -> u64 {
+        self.last_event
+    }
+
+    /// Returns the channel that notifies a reader of all sessions of new events.
+    pub(super) fn follow(&self) -> watch::Receiver<u64> {
+        self.all.subscribe()
     }
 
     /// Removes an expired event, and all earlier ones, from the index.

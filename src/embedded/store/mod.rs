@@ -12,7 +12,7 @@
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
 //!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
 //!   commit's outbox to the queue in the same file.
-//! - [`rights`]: who may read the file. `first_failure`, `fault` and `open_error`: errors of the file.
+//! - [`rights`]: who may read the file. `secret`: secrets that processes share. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
 mod authoring;
@@ -36,6 +36,7 @@ mod publisher;
 mod queries;
 mod rights;
 mod runs;
+mod secret;
 mod session_plans;
 mod sessions;
 mod sizes;
@@ -423,6 +424,11 @@ impl Store for EmbeddedStore {
 
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
         Ok(audit::list(&self.file, &query)?)
+    }
+
+    async fn shared_secret(&self, name: &str, candidate: [u8; 32]) -> Result<[u8; 32]> {
+        let name = name.to_owned();
+        Ok(self.file.write(move |tables| secret::get_or_put(tables, &name, &candidate)).await?)
     }
 
     async fn largest_sessions(&self, limit: usize) -> Result<Vec<SessionSize>> {

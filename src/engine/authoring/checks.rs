@@ -104,7 +104,7 @@ pub async fn examine(bench: &Workbench, subject: Subject<'_>, limit: Duration) -
         let mut tests = cases.to_vec();
         tests.push(failing_calls::test(version.artifact, &version.document, cases));
         let limit = limit.saturating_sub(MARGIN.min(limit / 5)).saturating_sub(started.until(bench.clock.moment()));
-        let rehearsed = rehearse(bench, drafted(definition, knowledge), &tests, limit).await;
+        let rehearsed = rehearse(bench, &drafted(definition, knowledge), &tests, limit).await;
         report.tests = results(&rehearsed);
         plan = rehearsed.plan;
         // The engine's own test does not test the purpose of the document.
@@ -186,7 +186,7 @@ fn drafted(definition: Definition, knowledge: DraftKnowledge) -> Draft {
     }
 }
 
-async fn rehearse(bench: &Workbench, draft: Draft, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
+async fn rehearse(bench: &Workbench, draft: &Draft, tests: &[RehearsalTest], limit: Duration) -> Rehearsed {
     let not_run = |reason: &str| {
         let tests = tests.iter().map(|test| {
             let result = TestResult::NotRun { reason: reason.to_owned() };
@@ -195,7 +195,7 @@ async fn rehearse(bench: &Workbench, draft: Draft, tests: &[RehearsalTest], limi
         Rehearsed::new(tests.collect(), None)
     };
     let Some(rehearsal) = &bench.rehearsal else { return not_run("this process cannot rehearse drafts") };
-    match rehearsal.rehearse(&draft, tests, limit).await {
+    match rehearsal.rehearse(draft, tests, limit).await {
         Ok(rehearsed) => rehearsed,
         Err(error) => not_run(&error.to_string()),
     }

@@ -166,8 +166,7 @@ mod tests {
     /// A conversation of this many turns, one in a minute, of which the history keeps what it can.
     fn conversation(turns: i64) -> Session {
         let at = |nth: i64| Timestamp::from_millis(nth * 60_000);
-        let mut session: Session =
-            serde_json::from_value(json!({"session_id": "s", "agent_id": "a", "created_at": at(0)})).unwrap();
+        let mut session = Session::new("s", at(0));
         let mut said = Vec::new();
         for nth in 0..turns {
             for role in ["user", "assistant"] {

@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, From, Message, Publish, Published, Purge, Queue, Result,
-    StoredDeadLetter, StreamEvent, StreamState, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventLog, From, Message, Publish, Published, Purge,
+    Queue, Result, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -118,6 +118,8 @@ impl Tapped {
         }
     }
 }
+
+impl EventLog for Tapped {}
 
 impl Purge for Tapped {}
 

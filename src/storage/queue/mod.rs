@@ -3,10 +3,14 @@
 //! [`Queue`] is the trait that the backends implement. [`Message`] is a job on its way to a worker, [`StreamEvent`] an
 //! event for a reader, [`DeadLetter`] a job that the engine will not try again. The payloads are described in
 //! `docs/contract/nats.md`.
+//!
+//! [`Purge`] deletes the messages of a session, [`EventLog`] reads the events of all sessions.
 
+pub mod event_log;
 pub mod message;
 pub mod purge;
 
+pub use event_log::{EventBounds, EventLog, LoggedEvent};
 pub use message::Message;
 pub use purge::Purge;
 use types::cause::Cause;
@@ -226,7 +230,7 @@ pub struct CancelHint {
 /// *Cancel safety.* A caller may drop the future of every call but [`Queue::pull`]. A dropped read has no effect. A
 /// dropped write may still take effect.
 #[async_trait]
-pub trait Queue: Purge + Send + Sync + 'static {
+pub trait Queue: Purge + EventLog + Send + Sync + 'static {
     /// Publishes a job on its session's lane, as part of the current trace. Durable on return.
     ///
     /// For operators' commands, timers and wake-ups: the call may use the lane's reserve, the [`LANE_RESERVE`] places

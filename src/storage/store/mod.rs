@@ -382,6 +382,12 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     /// Returns entries of the audit trail in the order of their ids: the first after `query.after`, or the last ones.
     async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>>;
 
+    /// Returns the secret of this name that all processes of the installation share. The first call stores
+    /// its `candidate`. Durable on return. The default method refuses, for stores that only wrap others.
+    async fn shared_secret(&self, _name: &str, _candidate: [u8; 32]) -> Result<[u8; 32]> {
+        Err(StoreError::refused("this store keeps no secrets"))
+    }
+
     /// Returns the disk usage of the database. Empty when it is that of the queue, too, and when there are no figures.
     async fn storage(&self) -> Result<Vec<Storage>> {
         Ok(Vec::new())

@@ -5,7 +5,9 @@ mod audit;
 mod commands;
 mod dialogues;
 mod fairness;
+mod follows;
 mod limits;
+mod logins;
 mod roles;
 mod scopes;
 

@@ -137,3 +137,13 @@ pub async fn sources_are_stored_listed_and_removed_by_agent(store: Arc<dyn Store
     assert_eq!(store.knowledge("sales").await.unwrap(), std::slice::from_ref(first));
     assert_eq!(store.knowledge("sales2").await.unwrap(), std::slice::from_ref(last));
 }
+
+pub async fn the_first_secret_of_a_name_stays(store: Arc<dyn Store>) {
+    let candidates: Vec<[u8; 32]> = (0..8).map(|n| [n; 32]).collect();
+    let made = futures::future::join_all(candidates.iter().map(|one| store.shared_secret("console", *one))).await;
+    let first = *made[0].as_ref().unwrap();
+    assert!(candidates.contains(&first));
+    assert!(made.iter().all(|made| *made.as_ref().unwrap() == first), "{made:?}");
+    assert_eq!(store.shared_secret("console", [99; 32]).await.unwrap(), first);
+    assert_eq!(store.shared_secret("other", [77; 32]).await.unwrap(), [77; 32]);
+}

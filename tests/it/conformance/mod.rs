@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -9,6 +9,7 @@ mod dead_letters;
 mod drafts;
 mod embedded;
 mod erasure;
+mod event_log;
 mod expiry;
 pub mod kit;
 mod lanes;
@@ -83,6 +84,7 @@ macro_rules! store_suite {
             an_applied_agent_is_seen_at_once_and_its_older_version_stays
             a_stored_version_never_changes
             sources_are_stored_listed_and_removed_by_agent
+            the_first_secret_of_a_name_stays
         }
         $crate::conformance::cases! { $open, runs:
             a_registered_workflow_is_seen_at_once_and_its_older_version_stays
@@ -178,6 +180,11 @@ macro_rules! queue_suite {
             a_session_is_known_by_its_jobs_and_events
             a_hint_of_a_cancellation_reaches_every_listener
             a_timer_hint_reaches_every_listener
+        }
+        $crate::conformance::cases! { $open, event_log:
+            the_log_has_the_events_of_all_sessions_in_order
+            a_reader_of_the_log_misses_nothing_while_events_are_emitted
+            deleted_events_are_missing_in_the_log
         }
         $crate::conformance::cases! { $open, erasure:
             a_purged_lane_delivers_nothing

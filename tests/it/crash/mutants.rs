@@ -76,6 +76,8 @@ impl MutantStore {
     }
 }
 
+impl EventLog for WatchedQueue {}
+
 impl Purge for WatchedQueue {}
 
 #[async_trait]

@@ -1,0 +1,2 @@
+export function sources(root: string): string[]
+export function digest(root: string): string

@@ -1,0 +1,67 @@
+// All views: their addresses, their place in the navigation, and how they are loaded. A new view is one entry here.
+
+import type { IconName } from '$/components/icons'
+import type { CommonKey } from '$/i18n'
+import type { Component } from 'svelte'
+
+export type Group = 'talk' | 'operate' | 'build' | 'system'
+export const GROUPS: readonly Group[] = ['talk', 'operate', 'build', 'system']
+
+export interface Route {
+  id: string
+  /** Address below `/console`. `:name` becomes a property of the view's `params`. */
+  pattern: string
+  /** Key of the title in the common catalogue. */
+  title: CommonKey
+  /** The view's component gets the property `params`: the values of the places in `pattern`. */
+  load: () => Promise<{ default: Component<any> }>
+  /** Place in the navigation; without it the view is reached from another one, `under`. */
+  nav?: { group: Group; icon: IconName }
+  /** Id of the route whose entry in the navigation is marked as current. */
+  under?: string
+  /** Least role that may open it; `viewer` unless given. */
+  role?: 'viewer' | 'author' | 'agent' | 'operator' | 'admin'
+}
+
+// Two addresses of one view have the same function: then the view stays when the address changes from one to the other.
+const playground = () => import('$/views/playground/Playground.svelte')
+
+export const routes: readonly Route[] = [
+  {
+    id: 'playground',
+    pattern: '/playground',
+    title: 'view.playground',
+    nav: { group: 'talk', icon: 'chat' },
+    role: 'operator',
+    load: playground,
+  },
+  {
+    id: 'playground-session',
+    pattern: '/playground/:session_id',
+    title: 'view.playground',
+    under: 'playground',
+    role: 'operator',
+    load: playground,
+  },
+  {
+    id: 'sessions',
+    pattern: '/sessions',
+    title: 'view.sessions',
+    nav: { group: 'operate', icon: 'sessions' },
+    load: () => import('$/views/sessions/Sessions.svelte'),
+  },
+  {
+    id: 'session',
+    pattern: '/sessions/:session_id',
+    title: 'view.session',
+    under: 'sessions',
+    load: () => import('$/views/session/Session.svelte'),
+  },
+  {
+    id: 'turn',
+    pattern: '/sessions/:session_id/turns/:turn_id',
+    title: 'view.turn',
+    under: 'sessions',
+    load: () => import('$/views/turn/Turn.svelte'),
+  },
+]

@@ -1,0 +1,6 @@
+export { default as Conversation } from './Conversation.svelte'
+export type { Item, Sent } from './items'
+export { SessionView, type SessionDocument, type Status } from './session.svelte'
+export { useSession } from './use.svelte'
+export { jobText, jobType } from './job'
+export { default as Composer } from './Composer.svelte'

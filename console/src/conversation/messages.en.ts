@@ -1,0 +1,23 @@
+// Texts of a conversation.
+export default {
+  label: 'Conversation',
+  'role.user': 'User',
+  'role.assistant': 'Agent',
+  'role.human': 'Human',
+  'kind.greeting': 'greeting',
+  'kind.interim': 'interim',
+  'kind.handoff': 'handoff',
+  'kind.timer': 'timer',
+  'kind.apology': 'apology',
+  'kind.final': 'final',
+  'kind.response': 'response',
+  pending: 'on the queue',
+  growing: 'is being written',
+  sources: 'Sources',
+  choices: 'Suggested answers',
+  turn: 'Turn {id}',
+  working: 'The agent works',
+  truncated: 'Shortened: the whole text has {size}.',
+  attachments: 'Attachments',
+  latest: 'Latest message',
+} as const

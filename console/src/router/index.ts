@@ -1,0 +1,2 @@
+export { address, match, type Params, type Query } from './paths'
+export { router } from './router.svelte'

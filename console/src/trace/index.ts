@@ -1,0 +1,8 @@
+export { modelOutput, parsed, toneOf, type Decision, type ModelOutput } from './decision'
+export { LiveTurn, type TurnEnd } from './live-turn'
+export { isMark, rowsOf, type Row, type Step, type TurnDetails } from './rows'
+export { scale, type Scale } from './scale'
+export { kindName } from './kind'
+export { default as StepDetails } from './StepDetails.svelte'
+export { default as Waterfall } from './Waterfall.svelte'
+export { loadTrace, paramsOf, verdictsOf, type Trace } from './load'

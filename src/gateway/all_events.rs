@@ -1,0 +1,156 @@
+//! `GET /api/v1/events`: the events of all sessions and runs that a caller may see, as server-sent events.
+
+use super::caller::Caller;
+use super::event_stream::{self, invalid_event_id};
+use super::hub::Item;
+use super::input::Filter;
+use super::operation::Operation;
+use super::roles::{FRONT_ENDS_AND_READERS, Reach};
+use super::sights::{Selection, Sight};
+use super::{GatewayState, Reject};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use axum::response::sse::Event;
+use futures::stream::{self, StreamExt};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use storage::queue::LoggedEvent;
+use types::event::EventType;
+use types::ids::{self, Id};
+
+/// The events to send. All of the given conditions apply.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+pub(super) struct EventFilter {
+    /// Events after this sequence, which is an `id` that the client has seen, or the `as_of` of a listing. Without it:
+    /// events from now on. The header `Last-Event-ID` wins.
+    #[schemars(extend("example" = "1042"))]
+    after: Option<String>,
+    /// Only these types, separated by commas: `reply`, `status`, `step`, `run`, `decision`, `authoring`, `turn`.
+    #[schemars(extend("example" = "reply,status"))]
+    types: Option<String>,
+    /// Only events of this session, or of a run without one.
+    #[schemars(with = "Option<Id>")]
+    session_id: Option<String>,
+    /// Only events of this agent's sessions.
+    #[schemars(with = "Option<Id>")]
+    agent_id: Option<String>,
+    /// Only events of this channel.
+    #[schemars(with = "Option<Id>")]
+    channel: Option<String>,
+}
+
+pub(super) const FOLLOW: Operation = Operation::get("/api/v1/events", "messages", "follow_all_events")
+    .roles(FRONT_ENDS_AND_READERS)
+    .shows(Reach::Selected)
+    .summary("Follows the events of all sessions and runs that the caller may see.")
+    .details(
+        "The first event is `open`, with the last sequence of the stream as `as_of`. Each further one has as `id` its \
+         sequence, as `event` its type, and as `data` `{session_id, channel, agent_id?, event}`, where `event` is the \
+         payload as in the events of one session. A client that reads too slowly, or whose position is older than what \
+         the gateway keeps, gets `gap` with the sequences `from` to `to` that it has missed, and then what follows. After \
+         a `gap`, read the listings again. The response ends when the stream of events was replaced by another one.",
+    )
+    .query::<EventFilter>()
+    .last_event_id("The last `id` that the client has seen: the events after it follow.")
+    .event_stream("Server-sent events");
+pub(super) async fn follow(
+    State(state): State<GatewayState>,
+    caller: Caller,
+    Filter(filter): Filter<EventFilter>,
+    headers: HeaderMap,
+) -> Result<Response, Reject> {
+    let after = event_stream::last_event_id(&headers, filter.after.as_deref())?;
+    let after = after.map(|id| id.parse().map_err(|_| invalid_event_id(&id))).transpose()?;
+    let sight = Sight::new(&state, caller.scope().clone(), selection(filter)?);
+    let slot = state.streams.take()?;
+    let (reader, as_of) = state.hub.open(after, &state.limits).await?;
+    let open = Event::default().event("open").data(json(&EventsOpened { as_of }));
+    let seen = stream::unfold((reader, sight), |(mut reader, sight)| async move {
+        loop {
+            let frame = match reader.next().await? {
+                Item::Gap { from, to } => Some(gap(from, to)),
+                Item::Event(event) => match sight.shows(&event).await {
+                    Ok(shown) => shown.map(|agent_id| frame(&event, agent_id.as_deref())),
+                    // Whether the caller may see it is unknown, which must not be a silent hole.
+                    Err(_) => Some(gap(event.seq, event.seq)),
+                },
+            };
+            if let Some(frame) = frame {
+                return Some((frame, (reader, sight)));
+            }
+        }
+    });
+    Ok(event_stream::answer(&state, slot, stream::iter([open]).chain(seen)))
+}
+
+fn selection(filter: EventFilter) -> Result<Selection, Reject> {
+    let EventFilter { types, session_id, agent_id, channel, .. } = filter;
+    for (field, id) in [("session_id", &session_id), ("agent_id", &agent_id), ("channel", &channel)] {
+        id.iter().try_for_each(|id| ids::check(field, id))?;
+    }
+    let unknown = |token: &str| {
+        let message = format!("types: there is no type `{token}`");
+        Reject::invalid(
+            "invalid_query",
+            message,
+            "the types are reply, status, step, run, decision, authoring and turn",
+        )
+    };
+    let parse = |token: &str| EventType::from_token(token.trim()).ok_or_else(|| unknown(token.trim()));
+    let types = types.map(|types| types.split(',').map(parse).collect::<Result<Vec<_>, _>>()).transpose()?;
+    Ok(Selection { types, session_id, agent_id, channel })
+}
+
+fn gap(from: u64, to: u64) -> Event {
+    // With an id, a client that reconnects is not told of the same gap again.
+    Event::default().id(to.to_string()).event("gap").data(json(&EventGap { from, to }))
+}
+
+/// The first event of the stream of all events.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(super) struct EventsOpened {
+    /// The last sequence of the stream.
+    as_of: u64,
+}
+
+/// Events that a reader of all events has missed.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(super) struct EventGap {
+    /// The first missed sequence.
+    from: u64,
+    /// The last missed sequence.
+    to: u64,
+}
+
+/// An event in the stream of all events.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(super) struct LocatedEvent<'e> {
+    /// The session; of a run without one, the run.
+    session_id: &'e str,
+    /// The channel under which it was published.
+    channel: &'e str,
+    /// The session's agent, if the gateway knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<&'e str>,
+    /// The payload.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    event: Option<&'e RawValue>,
+}
+
+fn frame(event: &LoggedEvent, agent_id: Option<&str>) -> Event {
+    // A payload that is no JSON is shown as a text.
+    let text = || to_raw_value(&String::from_utf8_lossy(&event.payload)).ok();
+    let (payload, other) = match serde_json::from_slice::<&RawValue>(&event.payload) {
+        Ok(payload) => (Some(payload), None),
+        Err(_) => (None, text()),
+    };
+    let LoggedEvent { session_id, channel, .. } = event;
+    let data = LocatedEvent { session_id, channel, agent_id, event: payload.or(other.as_deref()) };
+    Event::default().id(event.seq.to_string()).event(event.event_type.as_str()).data(json(&data))
+}
+
+/// Encodes a type that is always JSON.
+fn json(data: &impl Serialize) -> String {
+    event_stream::data(&serde_json::to_vec(data).unwrap_or_default())
+}
