@@ -67,7 +67,7 @@ mod tests {
     fn an_event_is_a_block_of_lines() {
         let event = |event: Option<&str>, data| ExampleEvent {
             name: "x".into(),
-            id: "r1:17".into(),
+            id: Some("r1:17".into()),
             event: event.map(str::to_owned),
             data,
         };
