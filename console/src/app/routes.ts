@@ -61,4 +61,18 @@ export const routes: readonly Route[] = [
     under: 'sessions',
     load: () => import('$/views/turn/Turn.svelte'),
   },
+  {
+    id: 'runs',
+    pattern: '/runs',
+    title: 'view.runs',
+    nav: { group: 'operate', icon: 'runs' },
+    load: () => import('$/views/runs/Runs.svelte'),
+  },
+  {
+    id: 'run',
+    pattern: '/runs/:run_id',
+    title: 'view.run',
+    under: 'runs',
+    load: () => import('$/views/run/Run.svelte'),
+  },
 ]
