@@ -21,6 +21,8 @@ export interface Route {
   under?: string
   /** Least role that may open it; `viewer` unless given. */
   role?: 'viewer' | 'agent' | 'operator' | 'admin'
+  /** The role `author`, which has no rank among the others, may open it, too. */
+  author?: boolean
 }
 
 export const routes: readonly Route[] = [
@@ -74,5 +76,21 @@ export const routes: readonly Route[] = [
     title: 'view.run',
     under: 'runs',
     load: () => import('$/views/run/Run.svelte'),
+  },
+  {
+    id: 'author',
+    pattern: '/author',
+    title: 'view.author',
+    nav: { group: 'build', icon: 'author' },
+    author: true,
+    load: () => import('$/views/author/Author.svelte'),
+  },
+  {
+    id: 'dialogue',
+    pattern: '/author/:session_id',
+    title: 'view.author',
+    under: 'author',
+    author: true,
+    load: () => import('$/views/author/Dialogue.svelte'),
   },
 ]
