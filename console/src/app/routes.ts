@@ -93,4 +93,32 @@ export const routes: readonly Route[] = [
     author: true,
     load: () => import('$/views/author/Dialogue.svelte'),
   },
+  {
+    id: 'agents',
+    pattern: '/agents',
+    title: 'view.agents',
+    nav: { group: 'build', icon: 'agents' },
+    load: () => import('$/views/documents/Agents.svelte'),
+  },
+  {
+    id: 'agent',
+    pattern: '/agents/:agent_id',
+    title: 'view.agent',
+    under: 'agents',
+    load: () => import('$/views/documents/Agent.svelte'),
+  },
+  {
+    id: 'workflows',
+    pattern: '/workflows',
+    title: 'view.workflows',
+    nav: { group: 'build', icon: 'workflows' },
+    load: () => import('$/views/documents/Workflows.svelte'),
+  },
+  {
+    id: 'workflow',
+    pattern: '/workflows/:workflow_id',
+    title: 'view.workflow',
+    under: 'workflows',
+    load: () => import('$/views/documents/Workflow.svelte'),
+  },
 ]
