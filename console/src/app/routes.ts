@@ -121,4 +121,11 @@ export const routes: readonly Route[] = [
     under: 'workflows',
     load: () => import('$/views/documents/Workflow.svelte'),
   },
+  {
+    id: 'knowledge',
+    pattern: '/knowledge',
+    title: 'view.knowledge',
+    nav: { group: 'build', icon: 'knowledge' },
+    load: () => import('$/views/knowledge/Knowledge.svelte'),
+  },
 ]
