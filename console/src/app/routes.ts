@@ -128,4 +128,25 @@ export const routes: readonly Route[] = [
     nav: { group: 'build', icon: 'knowledge' },
     load: () => import('$/views/knowledge/Knowledge.svelte'),
   },
+  {
+    id: 'timers',
+    pattern: '/timers',
+    title: 'view.timers',
+    nav: { group: 'operate', icon: 'timers' },
+    load: () => import('$/views/timers/Timers.svelte'),
+  },
+  {
+    id: 'letters',
+    pattern: '/dead',
+    title: 'view.letters',
+    nav: { group: 'operate', icon: 'letters' },
+    load: () => import('$/views/letters/Letters.svelte'),
+  },
+  {
+    id: 'letter',
+    pattern: '/dead/:which',
+    title: 'view.letter',
+    under: 'letters',
+    load: () => import('$/views/letters/Letter.svelte'),
+  },
 ]
