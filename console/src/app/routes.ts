@@ -149,4 +149,33 @@ export const routes: readonly Route[] = [
     under: 'letters',
     load: () => import('$/views/letters/Letter.svelte'),
   },
+  {
+    id: 'models',
+    pattern: '/models',
+    title: 'view.models',
+    nav: { group: 'system', icon: 'models' },
+    load: () => import('$/views/system/Models.svelte'),
+  },
+  {
+    id: 'doctor',
+    pattern: '/doctor',
+    title: 'view.doctor',
+    nav: { group: 'system', icon: 'doctor' },
+    load: () => import('$/views/system/Doctor.svelte'),
+  },
+  {
+    id: 'metrics',
+    pattern: '/metrics',
+    title: 'view.metrics',
+    nav: { group: 'system', icon: 'metrics' },
+    load: () => import('$/views/system/Metrics.svelte'),
+  },
+  {
+    id: 'audit',
+    pattern: '/audit',
+    title: 'view.audit',
+    nav: { group: 'system', icon: 'audit' },
+    role: 'admin',
+    load: () => import('$/views/system/Audit.svelte'),
+  },
 ]
