@@ -51,7 +51,7 @@ export default {
   'edit.label': 'Document as JSON',
   'edit.apply': 'Apply',
   'edit.reset': 'Reset',
-  'edit.json': 'Line {line}: this is not valid JSON. {problem}',
+  'edit.json': 'This is not valid JSON: {problem}',
   'edit.agent_effect': 'Every turn that starts afterwards uses it, also in open conversations.',
   'edit.workflow_effect': 'Every run that starts afterwards uses it.',
   'edit.changed': 'Somebody has changed the document since you opened it. Copy your text, reset, and apply your change to the new version.',

@@ -54,7 +54,7 @@ export default {
   'edit.label': 'JSON 形式的文档',
   'edit.apply': '应用',
   'edit.reset': '还原',
-  'edit.json': '第 {line} 行：不是有效的 JSON。{problem}',
+  'edit.json': '不是有效的 JSON：{problem}',
   'edit.agent_effect': '此后开始的每个轮次都使用它，包括进行中的对话。',
   'edit.workflow_effect': '此后开始的每次运行都使用它。',
   'edit.changed': '打开之后文档已被他人修改。请先复制您的文字，还原后在新版本上重做修改。',
