@@ -49,10 +49,9 @@ class Account {
     this.state = 'out'
   }
 
-  /** Whether the role has at least the rights of `role`. Authoring is for authors, and for operators. */
-  may(role: Exclude<Role, 'channel'>): boolean {
+  /** Whether the role has at least the rights of `role`. The role `author` has no rank among the others. */
+  may(role: Exclude<Role, 'channel' | 'author'>): boolean {
     if (this.me === null) return false
-    if (role === 'author') return this.me.role === 'author' || this.may('operator')
     return RANK[this.me.role] >= RANK[role]
   }
 }

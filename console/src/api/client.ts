@@ -58,11 +58,25 @@ export function onSignedOut(callback: () => void): void {
 
 /** One request. Endpoints that the description lacks are called with this function; all others with `get`, `post`, … */
 export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  const init: RequestInit = { method, credentials: 'same-origin', headers: { accept: 'application/json' } }
+  const response = await open(method, path, options)
+  if (response.status === 204) return undefined as T
+  try {
+    const text = await response.text()
+    return (text === '' ? undefined : JSON.parse(text)) as T
+  } catch (error) {
+    if (isAbort(error)) throw error
+    throw new ApiError(response.status, 'unreadable', '')
+  }
+}
+
+/** One request whose body the caller reads: a stream, or a text that is not JSON. */
+export async function open(method: string, path: string, options: RequestOptions & { accept?: string; headers?: Record<string, string> } = {}): Promise<Response> {
+  const headers: Record<string, string> = { accept: options.accept ?? 'application/json', ...options.headers }
+  const init: RequestInit = { method, credentials: 'same-origin', headers }
   if (options.signal) init.signal = options.signal
   if (options.body !== undefined) {
     init.body = JSON.stringify(options.body)
-    init.headers = { accept: 'application/json', 'content-type': 'application/json' }
+    headers['content-type'] = 'application/json'
   }
   let response: Response
   try {
@@ -76,14 +90,7 @@ export async function request<T>(method: string, path: string, options: RequestO
     if (response.status === 401 && path !== '/api/v1/login') whenSignedOut()
     throw error
   }
-  if (response.status === 204) return undefined as T
-  try {
-    const text = await response.text()
-    return (text === '' ? undefined : JSON.parse(text)) as T
-  } catch (error) {
-    if (isAbort(error)) throw error
-    throw new ApiError(response.status, 'unreadable', '')
-  }
+  return response
 }
 
 export function url(path: string, options: Pick<RequestOptions, 'path' | 'query'> = {}): string {

@@ -1,0 +1,7 @@
+// Texts of documents: agent files, workflow files, drafts.
+export default {
+  download: 'Download',
+  'diff.label': 'Difference, line by line',
+  'diff.none': 'No difference.',
+  'diff.cut': 'The difference is cut after 64 KiB.',
+} as const

@@ -1,0 +1,5 @@
+export { default as RunPill } from './RunPill.svelte'
+export { default as StartRun } from './StartRun.svelte'
+export { hasEnded, RUN_STATUSES, runTone, type RunStatus, type StageState } from './status'
+export { t as runText } from './messages'
+export * from './structure'

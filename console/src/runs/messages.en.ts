@@ -1,0 +1,23 @@
+// Statuses of runs and of their stages, and the dialog that starts a run.
+export default {
+  pending: 'pending',
+  running: 'running',
+  waiting: 'waiting',
+  completed: 'completed',
+  failed: 'failed',
+  cancelled: 'cancelled',
+  skipped: 'skipped',
+  stopped: 'not finished',
+  not_reached: 'not reached',
+  not_taken: 'not taken',
+  'start.title': 'Start a run',
+  'start.workflow': 'Workflow',
+  'start.query': 'Input',
+  'start.query_help': 'The text that the first stages get as {query}.',
+  'start.optional': '{name} (optional)',
+  'start.submit': 'Start',
+  'start.no_inputs': 'This workflow needs no input.',
+  'start.empty': 'Enter an input.',
+  'start.json': '{name} is not valid JSON.',
+  'start.json_help': 'A {type}, as JSON.',
+} as const
