@@ -1,6 +1,7 @@
 //! `GET /api/v1/events`: the events of all sessions and runs that a caller may see, as server-sent events.
 
 use super::caller::Caller;
+use super::event_frames::{frame, gap, opened};
 use super::event_stream::{self, invalid_event_id};
 use super::hub::Item;
 use super::input::Filter;
@@ -11,11 +12,8 @@ use super::{GatewayState, Reject};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::response::sse::Event;
 use futures::stream::{self, StreamExt};
-use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
-use storage::queue::LoggedEvent;
+use serde::Deserialize;
 use types::event::EventType;
 use types::ids::{self, Id};
 
@@ -65,7 +63,7 @@ pub(super) async fn follow(
     let sight = Sight::new(&state, caller.scope().clone(), selection(filter)?);
     let slot = state.streams.take()?;
     let (reader, as_of) = state.hub.open(after, &state.limits).await?;
-    let open = Event::default().event("open").data(json(&EventsOpened { as_of }));
+    let open = opened(as_of);
     let seen = stream::unfold((reader, sight), |(mut reader, sight)| async move {
         loop {
             let frame = match reader.next().await? {
@@ -100,57 +98,4 @@ fn selection(filter: EventFilter) -> Result<Selection, Reject> {
     let parse = |token: &str| EventType::from_token(token.trim()).ok_or_else(|| unknown(token.trim()));
     let types = types.map(|types| types.split(',').map(parse).collect::<Result<Vec<_>, _>>()).transpose()?;
     Ok(Selection { types, session_id, agent_id, channel })
-}
-
-fn gap(from: u64, to: u64) -> Event {
-    // With an id, a client that reconnects is not told of the same gap again.
-    Event::default().id(to.to_string()).event("gap").data(json(&EventGap { from, to }))
-}
-
-/// The first event of the stream of all events.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(super) struct EventsOpened {
-    /// The last sequence of the stream.
-    as_of: u64,
-}
-
-/// Events that a reader of all events has missed.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(super) struct EventGap {
-    /// The first missed sequence.
-    from: u64,
-    /// The last missed sequence.
-    to: u64,
-}
-
-/// An event in the stream of all events.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(super) struct LocatedEvent<'e> {
-    /// The session; of a run without one, the run.
-    session_id: &'e str,
-    /// The channel under which it was published.
-    channel: &'e str,
-    /// The session's agent, if the gateway knows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent_id: Option<&'e str>,
-    /// The payload.
-    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    event: Option<&'e RawValue>,
-}
-
-fn frame(event: &LoggedEvent, agent_id: Option<&str>) -> Event {
-    // A payload that is no JSON is shown as a text.
-    let text = || to_raw_value(&String::from_utf8_lossy(&event.payload)).ok();
-    let (payload, other) = match serde_json::from_slice::<&RawValue>(&event.payload) {
-        Ok(payload) => (Some(payload), None),
-        Err(_) => (None, text()),
-    };
-    let LoggedEvent { session_id, channel, .. } = event;
-    let data = LocatedEvent { session_id, channel, agent_id, event: payload.or(other.as_deref()) };
-    Event::default().id(event.seq.to_string()).event(event.event_type.as_str()).data(json(&data))
-}
-
-/// Encodes a type that is always JSON.
-fn json(data: &impl Serialize) -> String {
-    event_stream::data(&serde_json::to_vec(data).unwrap_or_default())
 }

@@ -9,11 +9,11 @@
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
 //!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows`, `runs`,
-//!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and `metrics` report how the
-//!    deployment works.
+//!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and
+//!    `metrics` report how the deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run. `all_events` has those of all sessions: `hub` reads them once for all
-//!    readers, and `sights` decides what each of them sees.
+//!    readers, `sights` decides what each of them sees, and `event_frames` has the format.
 //!
 //! `console` serves web pages that call these endpoints.
 //!
@@ -40,6 +40,7 @@ mod decisions;
 mod deletion;
 mod doctor;
 mod error_codes;
+mod event_frames;
 mod event_stream;
 mod events;
 mod examples;

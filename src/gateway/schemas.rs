@@ -1,6 +1,6 @@
 //! Schemas of bodies and parameters, made from their types. All of them are components of the document.
 
-use super::all_events::{EventGap, EventsOpened, LocatedEvent};
+use super::event_frames::{EventGap, EventsOpened, LocatedEvent};
 use engine::rehearsal::trial::{TrialBegin, TrialEnd, TrialStep};
 use engine::workflow::orchestration::event::RunEvent;
 use schemars::generate::SchemaSettings;

@@ -343,7 +343,7 @@ async fn sessions_and_turns_can_be_read() {
         (&listed["sessions"][0]["session_id"], &listed["sessions"][0]["status"]),
         (&json!("s1"), &json!("ready"))
     );
-    assert_eq!(gateway.json("/api/v1/sessions?status=cancelled").await, json!({"sessions": []}));
+    assert_eq!(gateway.json("/api/v1/sessions?status=cancelled").await["sessions"], json!([]));
 
     let turns = gateway.json("/api/v1/sessions/s1/turns").await;
     let ids: Vec<_> = turns["turns"].as_array().unwrap().iter().map(|turn| turn["turn_id"].as_str().unwrap()).collect();
