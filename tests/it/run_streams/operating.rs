@@ -118,7 +118,7 @@ async fn a_run_is_listed_and_shown_with_what_its_stages_were_given(backend: Back
 
     let listed = gateway.json("/api/v1/runs?workflow_id=report&status=completed&limit=5").await;
     assert_eq!(listed["runs"][0]["run_id"], run_id.as_str());
-    assert_eq!(gateway.json("/api/v1/runs?status=failed").await, json!({"runs": []}));
+    assert_eq!(gateway.json("/api/v1/runs?status=failed").await["runs"], json!([]));
     let refused = gateway.get("/api/v1/runs?status=asleep").await;
     assert_eq!(refusal(refused).await, (400, "invalid_query".to_owned()));
 
