@@ -32,15 +32,16 @@ Examples:
   turnwheel author                                       say what you want; answer the questions
   turnwheel author 每天早上把新邮件总结成三点               begin with a first message
   turnwheel author --agent --id opening_hours            make an agent of this id
-  turnwheel author --edit opening_hours                  change an existing one; --copy makes another
+  turnwheel author --edit opening_hours                  change an existing one; --copy copies it
   turnwheel author --session 1f0c…                       continue a dialogue
   printf 'summarise a text\\nyes\\n' | turnwheel author     one message per line
 In the dialogue: /status, /draft, /diff, /test TEXT, /publish, /help, /quit
 
 Without a model, offline rules write simple documents from your own words. They mark each of their texts.";
 
-const HELP: &str = "/status shows the stage of the dialogue, /draft the document, /diff its changes; /test TEXT tries it without \
-    calling anything (or /test {\"text\": …, \"answers\": {…}}), /publish puts it into use, /quit leaves; anything else is a message";
+const HELP: &str = "/status shows the stage of the dialogue, /draft the document, /diff its changes; /test TEXT tries it \
+    without calling anything (or /test {\"text\": …, \"answers\": {…}}), /publish puts it into use, /quit leaves; anything \
+    else is a message";
 
 /// How often the stream of a turn is opened again after it broke off.
 const MAX_RETRIES: u32 = 30;
