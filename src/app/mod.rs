@@ -37,8 +37,10 @@
 //! ```
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
-//! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end, [`presence`] announces the process in the
-//! store, [`rehearsal`] tests drafts in an engine in memory, `trial` lets a person try them, `replay` replays recorded turns there. [`crate::testing`] has an engine for tests of agents.
+//! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end,
+//! `http` and `grpc` serve the gateway, [`presence`] announces the process in the store, [`rehearsal`] tests drafts in an
+//! engine in memory, `trial` lets a person try them, and `replay` replays recorded turns there. [`crate::testing`] has an
+//! engine for tests of agents.
 
 mod answer;
 mod author;
@@ -46,6 +48,7 @@ mod backend;
 mod builder;
 mod error;
 mod grpc;
+mod http;
 mod presence;
 mod rehearsal;
 mod replay;
@@ -81,26 +84,19 @@ use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
 use engine::budget::DayMeter;
 use engine::knowledge::{Library, sync};
-use engine::model::registry::ModelInfo;
 use engine::model::{Model, Models};
 use engine::run;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
-use gateway::GatewayState;
 use presence::Presence;
-use rehearsal::LiveRehearsal;
 use sandbox::Sandbox;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use storage::queue::{From, Queue};
 use storage::store::Store;
-use tokio::net::TcpListener;
-use tracing::info;
-use trial::TrialRoom;
 use types::event::Reply;
 use types::job::Command;
 use types::session::Session;
@@ -308,64 +304,6 @@ impl Engine {
             Scheduler::new(Arc::clone(&self.queue), Arc::clone(&self.store), self.clock.clone(), &self.settings);
         self.roles.spawn("scheduler", OnPanic::Shutdown, scheduler.run(self.roles.stop_token()));
         self.announce("scheduler");
-    }
-
-    /// Serves HTTP on `gateway.listen` until [`Engine::stop`]. Returns the address, which has the real port if the
-    /// setting's port is 0.
-    pub async fn start_gateway(&self) -> Result<SocketAddr, EngineError> {
-        let address = self.settings.gateway.listen;
-        let failed = |source| EngineError::Listen { setting: "gateway.listen", address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (state, stop, failing) = (self.gateway(), self.roles.stop_token(), self.roles.clone());
-        info!("gateway on http://{address}");
-        self.roles.spawn("gateway", OnPanic::Shutdown, async move {
-            if let Err(error) = gateway::serve(listener, state, stop).await {
-                failing.fail(format!("the gateway on http://{address} failed: {error}"));
-            }
-        });
-        self.announce("gateway");
-        Ok(address)
-    }
-
-    /// Serves `/healthz`, `/readyz` and `/metrics` on `address` until [`Engine::stop`], without a token: for processes
-    /// without a gateway. Returns the address, which has the real port if the port was 0.
-    pub async fn start_watch(&self, address: SocketAddr) -> Result<SocketAddr, EngineError> {
-        let failed = |source| EngineError::Listen { setting: "metrics.listen", address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        info!("metrics on http://{address}/metrics");
-        let served = gateway::serve_watch(listener, self.gateway(), self.roles.stop_token());
-        self.roles.spawn("metrics", OnPanic::Log, served);
-        Ok(address)
-    }
-
-    /// Returns the gateway's routes, to merge them into a program's own router. Event streams end with
-    /// [`Engine::stop`].
-    pub fn router(&self) -> axum::Router {
-        gateway::router(self.gateway().until(self.roles.stop_token()))
-    }
-
-    fn gateway(&self) -> GatewayState {
-        let (asked, named) = (Arc::clone(&self.asked), self.model_infos());
-        GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
-            .with_known(self.known())
-            .with_flows(self.flows.clone())
-            .with_knowledge(self.knowledge.clone())
-            .with_sandbox(Arc::clone(&self.sandbox))
-            .with_connectors(Arc::clone(&self.connectors))
-            .with_trials(Arc::new(TrialRoom::of(self)))
-            .with_replays(Arc::new(LiveRehearsal::of(self)))
-            .with_models(move || asked.get().map_or_else(|| named.clone(), Models::names))
-    }
-
-    fn model_infos(&self) -> Vec<ModelInfo> {
-        let added = |name: &str| self.models.iter().any(|(added, _)| added == name);
-        let mut infos = ModelInfo::from_settings(&self.settings);
-        infos.retain(|info| !added(&info.name));
-        infos.extend(self.models.iter().map(|(name, _)| ModelInfo::from_rust(name)));
-        infos.sort_by(|a, b| a.name.cmp(&b.name));
-        infos
     }
 
     /// Publishes a user's message on its session's lane. The message is durable on return; a worker of any process

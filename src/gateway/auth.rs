@@ -1,6 +1,6 @@
-//! Bearer tokens, and cookies of logins with them. If the settings have any, every endpoint except the health checks requires one. Without tokens, the
-//! gateway serves only clients on its own machine, and refuses requests that a web page of another site makes a browser
-//! send.
+//! Bearer tokens, and cookies of logins with them. If the settings have tokens, every endpoint except the health checks
+//! requires one. Without tokens, the gateway serves only clients on its own machine, and refuses requests that a web page
+//! of another site makes a browser send.
 
 use super::caller::Caller;
 use super::cors::Origins;

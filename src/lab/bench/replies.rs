@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use storage::queue::{
-    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventLog, From, Message, Publish, Published, Purge,
-    Queue, Result, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
+    Backlog, CancelHint, DeadLetter, Delivery, DeliveryToken, EventBounds, EventLog, From, LoggedEvent, Message,
+    Publish, Published, Purge, Queue, Result, StoredDeadLetter, StreamEvent, StreamState, TimerHint,
 };
 use tokio::sync::mpsc;
 use tracing::debug;
@@ -119,7 +119,16 @@ impl Tapped {
     }
 }
 
-impl EventLog for Tapped {}
+#[async_trait]
+impl EventLog for Tapped {
+    async fn event_bounds(&self) -> Result<EventBounds> {
+        self.queue.event_bounds().await
+    }
+
+    async fn all_events(&self, after: u64) -> Result<BoxStream<'static, Result<LoggedEvent>>> {
+        self.queue.all_events(after).await
+    }
+}
 
 impl Purge for Tapped {}
 

@@ -1,6 +1,6 @@
 //! The events of all sessions together, for one reader in a process that shows them to many.
 
-use super::{QueueError, Result};
+use super::Result;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -33,24 +33,14 @@ pub struct EventBounds {
 
 /// Reads the events of all sessions.
 ///
-/// Sequences of deleted sessions are missing between others.
-///
-/// The default methods refuse, for queues that only wrap others.
+/// The sequences of deleted sessions are missing.
 #[async_trait]
 pub trait EventLog: Send + Sync {
     /// Returns the bounds of the stream of events, from the server that leads the stream: every event that was durable
     /// before the call is within them.
-    async fn event_bounds(&self) -> Result<EventBounds> {
-        Err(cannot())
-    }
+    async fn event_bounds(&self) -> Result<EventBounds>;
 
     /// Returns the events with sequences above `after` in stream order, as far as they are retained. The stream does not
     /// end: it waits for further events. An item is an error when reading fails. `after` is not above the last sequence.
-    async fn all_events(&self, _after: u64) -> Result<BoxStream<'static, Result<LoggedEvent>>> {
-        Err(cannot())
-    }
-}
-
-fn cannot() -> QueueError {
-    QueueError::refused("this queue cannot read the events of all sessions")
+    async fn all_events(&self, after: u64) -> Result<BoxStream<'static, Result<LoggedEvent>>>;
 }

@@ -25,10 +25,7 @@ mod varied;
 mod wire;
 
 use plan::Fault;
-use storage::queue::EventLog;
 use suite::{finds, survives, survives_twice};
-
-impl EventLog for faulty::FaultyQueue {}
 
 /// Generates one test for each scenario.
 macro_rules! scenarios {
