@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { SseParser } from '$/live/sse'
+import { SseParser } from '$/api/sse'
 
 const STREAM = 'event: open\ndata: {"as_of":4}\n\n: comment\n\nid: 5\nevent: reply\ndata: {"a":\ndata: 1}\n\nid: 6\r\nevent: status\r\ndata: {}\r\n\r\n'
 const FRAMES = [

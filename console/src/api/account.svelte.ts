@@ -1,4 +1,4 @@
-// Who is signed in, and what the role may do.
+// The user who is signed in, and the rights of the user's role.
 
 import { onSignedOut, request } from './client'
 import { ApiError } from './error'
@@ -33,7 +33,9 @@ class Account {
       this.expired = false
     } catch (error) {
       this.error = error
-      this.state = error instanceof ApiError && error.status === 401 ? 'out' : 'failed'
+      // A gateway that is unreachable for a moment does not take the views away.
+      if (error instanceof ApiError && error.status === 401) this.state = 'out'
+      else if (this.state !== 'in') this.state = 'failed'
     }
   }
 
@@ -42,8 +44,9 @@ class Account {
     await this.load()
   }
 
+  /** Fails if the gateway has not removed the cookie: the login still holds then. */
   async signOut(): Promise<void> {
-    await request('POST', '/api/v1/logout').catch(() => undefined)
+    await request('POST', '/api/v1/logout')
     this.me = null
     this.expired = false
     this.state = 'out'
@@ -53,6 +56,11 @@ class Account {
   may(role: Exclude<Role, 'channel' | 'author'>): boolean {
     if (this.me === null) return false
     return RANK[this.me.role] >= RANK[role]
+  }
+
+  /** Whether the role may write dialogues with the authoring agent. */
+  get mayAuthor(): boolean {
+    return this.may('operator') || this.me?.role === 'author'
   }
 }
 

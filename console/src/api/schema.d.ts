@@ -76,7 +76,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lists what is installed and can be used by a document. */
+        /** Lists the installed items that a document can use. */
         get: operations["show_authoring_catalogue"];
         put?: never;
         post?: never;
@@ -292,6 +292,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follows the events of all sessions and runs that the caller may see.
+         * @description The first event is `open`, with the last sequence of the stream as `as_of`. Each further one has as `id` its sequence, as `event` its type, and as `data` `{session_id, channel, agent_id?, event}`, where `event` is the payload as in the events of one session. A client that reads too slowly, or whose position is older than what the gateway keeps, gets `gap` with the sequences `from` to `to` that it has missed, and then what follows. After a `gap`, read the listings again. The response ends when the stream of events was replaced by another one.
+         */
+        get: operations["follow_all_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/knowledge": {
         parameters: {
             query?: never;
@@ -342,6 +362,60 @@ export interface paths {
         post?: never;
         /** Removes a text. */
         delete: operations["remove_knowledge"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Exchanges a token for a cookie, for people in a browser.
+         * @description The cookie `turnwheel_session` lasts 12 hours and counts as the token. It ends earlier when the token is removed or replaced. With the cookie, requests that change something need an `Origin` header that equals the host.
+         */
+        post: operations["login"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/logout": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Removes the cookie of a login. */
+        post: operations["logout"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/me": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Shows who asks: the name and the role of the caller's token. */
+        get: operations["show_me"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -583,13 +657,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Shows where an authoring dialogue stands, and what it waits for. */
+        /** Shows the stage of an authoring dialogue, and the actions that it waits for. */
         get: operations["show_authoring_session"];
         put?: never;
         post?: never;
         /**
          * Deletes an authoring dialogue with its drafts.
-         * @description What it has published stays. Refused while a turn is going on.
+         * @description The published document stays. Refused while a turn is in progress.
          */
         delete: operations["delete_authoring_session"];
         options?: never;
@@ -937,7 +1011,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Shows the report of a replay: how each turn would have gone, with the first other action.
+         * Shows the report of a replay: the outcome of each turn, with the first different action.
          * @description The gateway that began the replay has its last 32 reports in memory.
          */
         get: operations["show_authoring_replay"];
@@ -956,7 +1030,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Shows what an authoring dialogue has made: the published document, else the draft. */
+        /** Shows the document of an authoring dialogue: the published one, else the draft. */
         get: operations["show_authoring_status"];
         put?: never;
         post?: never;
@@ -1045,7 +1119,7 @@ export interface paths {
         get: operations["run_workflow_by_address"];
         put?: never;
         /**
-         * Starts a run and follows it until it ends. Authors run what they have published.
+         * Starts a run and follows it until it ends. Authors can run only workflows that they have published.
          * @description `event:` is the type, `data:` a `RunEvent`, `id:` is `<run_id>:<sequence>`. A client that leaves does not end the run.
          */
         post: operations["run_workflow"];
@@ -1064,7 +1138,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Starts a run without following it. Authors run what they have published. */
+        /** Starts a run without following it. Authors can run only workflows that they have published. */
         post: operations["start_run"];
         delete?: never;
         options?: never;
@@ -1230,19 +1304,19 @@ export interface components {
             /** @description When the configuration was applied. */
             updated_at: components["schemas"]["Timestamp"];
         };
-        /** @description A way around something that is missing. */
+        /** @description An alternative for a gap. */
         AlternativeOption: {
-            /** @description How it would be done. */
+            /** @description The way in which it would be done. */
             approach?: string;
-            /** @description How much work it is. */
+            /** @description The amount of work. */
             complexity?: components["schemas"]["Complexity"];
-            /** @description What it is. */
+            /** @description The description. */
             description?: string;
-            /** @description Names the alternative within the dialogue. */
+            /** @description The id of the alternative within the dialogue. */
             id: string;
             /** @description The gap that it closes, word for word. */
             resolves?: string;
-            /** @description A few words. */
+            /** @description A short title. */
             title: string;
             /** @description Its drawbacks. */
             trade_offs?: string[];
@@ -1279,7 +1353,7 @@ export interface components {
             warnings: components["schemas"]["Finding"][];
         };
         /**
-         * @description What a dialogue makes.
+         * @description The kind of artefact that a dialogue makes.
          * @enum {string}
          */
         Artifact: "workflow" | "agent";
@@ -1330,14 +1404,14 @@ export interface components {
             is_final: boolean;
             /**
              * Format: int64
-             * @description Its place in the turn, from 0.
+             * @description The number in the turn, from 0.
              */
             seq: number;
             /** @description The dialogue. */
             session_id: string;
             /**
              * Format: int64
-             * @description When it was made, in milliseconds since 1970.
+             * @description When the event was made, in milliseconds since 1970.
              */
             timestamp: number;
             /** @description The turn. */
@@ -1345,7 +1419,7 @@ export interface components {
         } & ({
             /** @description The whole message. */
             content?: components["schemas"]["MessageContent"] | null;
-            /** @description A piece of the text. In the last event of a turn that completes, the whole text. */
+            /** @description A piece of the text. The last event of a turn that completes has the whole text here. */
             delta?: string | null;
             /** @description The stream that a piece belongs to. */
             stream_id?: string | null;
@@ -1394,6 +1468,11 @@ export interface components {
             /** @description The artefact. */
             workflow_id: string;
         });
+        /**
+         * @description The names of the backends.
+         * @enum {string}
+         */
+        BackendName: "cluster" | "embedded";
         /** @description Details of a cancellation. All fields are optional. */
         Cancellation: {
             /** @description Who cancels it. */
@@ -1402,7 +1481,7 @@ export interface components {
             reason?: string | null;
         };
         /**
-         * @description What a question is about.
+         * @description The subject of a question.
          * @enum {string}
          */
         Category: "input" | "output" | "trigger" | "logic";
@@ -1417,20 +1496,20 @@ export interface components {
             after?: unknown;
             /** @description The old value. */
             before?: unknown;
-            /** @description What it concerns. */
+            /** @description The subject of the change. */
             concern: components["schemas"]["Concern"];
-            /** @description What happened. */
+            /** @description The kind of the change. */
             op: components["schemas"]["Op"];
-            /** @description The path, such as `skills[query_order].http.url`. `[]` behind a list is the order of its elements. */
+            /** @description The path, such as `skills[query_order].http.url`. A path that ends with `[]` is the order of a list's elements. */
             path: string;
         };
         /** @description The messages of a dialogue. */
         ChatHistory: {
             /** @description The last messages, at most 200, oldest first. */
             conversations: components["schemas"]["Conversation"][];
-            /** @description Where the dialogue stands. */
+            /** @description The current stage. */
             current_stage: components["schemas"]["Stage"];
-            /** @description What the user wants, in one sentence. */
+            /** @description The user's wish, in one sentence. */
             intent_summary: string;
             /** @description The session. */
             session_id: components["schemas"]["Id"];
@@ -1458,11 +1537,11 @@ export interface components {
         CircuitState: "closed" | "open" | "half_open";
         /** @description A question to the user. */
         ClarificationQuestion: {
-            /** @description What it is about. */
+            /** @description The subject of the question. */
             category?: components["schemas"]["Category"];
-            /** @description Names the question within the dialogue. */
+            /** @description The id of the question within the dialogue. */
             id: string;
-            /** @description True if the dialogue cannot go on without an answer. */
+            /** @description True if the dialogue cannot continue without an answer. */
             is_required?: boolean;
             /** @description Suggested answers. */
             options?: string[];
@@ -1483,26 +1562,26 @@ export interface components {
             /** @description Why the command is given; recorded with the session. */
             reason?: string | null;
         };
-        /** @description A document that is ready. The stored event lacks `definition`, as that of a draft. */
+        /** @description A document that is ready. The stored event does not contain `definition`. */
         Complete: {
             /** @description The document. */
             definition?: unknown;
-            /** @description Where to fetch the document, if it is too large for an event. */
+            /** @description URL of the document, if the document is too large for an event. */
             definition_url?: string | null;
             /** @description The hash of the document. */
             hash: string;
             /** @description True if it is in use now. */
             published: boolean;
-            /** @description Where the artefact is. */
+            /** @description URL of the artefact. */
             url: string;
         };
         /**
-         * @description How much work an alternative is.
+         * @description The amount of work for an alternative.
          * @enum {string}
          */
         Complexity: "simple" | "medium" | "complex";
         /**
-         * @description What a change concerns. The order is that of the changes in a difference.
+         * @description The subject of a change. A difference lists its changes in the order of these variants.
          * @enum {string}
          */
         Concern: "host" | "secret" | "action" | "setting" | "text";
@@ -1511,7 +1590,7 @@ export interface components {
             /** @description `ok` or `ready`. */
             status: string;
         };
-        /** @description The settings as a client sends them. What is absent keeps its value; a 0 and an empty language mean the default. */
+        /** @description The settings as a client sends them. An absent field keeps its value. A 0 or an empty language means the default. */
         ConfigRequest: {
             /** @description Shows passages of the agent's knowledge to the model. */
             enable_rag?: boolean | null;
@@ -1521,16 +1600,16 @@ export interface components {
             language?: string | null;
             /**
              * Format: int64
-             * @description The largest number of the user's messages, 1 to 500; 50 by default.
+             * @description The largest number of user messages, 1 to 500; 50 by default.
              */
             max_turns?: number | null;
-            /** @description Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model is shown all. */
+            /** @description Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model gets all of them. */
             preferences?: {
                 [key: string]: string;
             } | null;
             /**
              * Format: int64
-             * @description The seconds that one stage may take, 1 to 300; 30 by default.
+             * @description The time limit of one stage, 1 to 300 s; 30 s by default.
              */
             timeout_seconds?: number | null;
         };
@@ -1540,13 +1619,13 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
-            /** @description Who said it. */
+            /** @description The speaker. */
             role: components["schemas"]["Speaker"];
-            /** @description The words. */
+            /** @description The text. */
             text: string;
             /**
              * Format: int64
-             * @description When, in milliseconds since 1970.
+             * @description The time, in milliseconds since 1970.
              */
             timestamp: number;
         };
@@ -1560,16 +1639,16 @@ export interface components {
             language?: components["schemas"]["Language"];
             /**
              * Format: int32
-             * @description The largest number of the user's messages.
+             * @description The largest number of user messages.
              */
             max_turns?: number;
-            /** @description Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model is shown all. */
+            /** @description Further wishes. The engine reads `artifact`, `publish` and `target_id`; the model gets all of them. */
             preferences?: {
                 [key: string]: string;
             };
             /**
              * Format: int32
-             * @description The seconds that one stage may take.
+             * @description The time limit of one stage, in seconds.
              */
             timeout_seconds?: number;
         };
@@ -1583,6 +1662,11 @@ export interface components {
             rule: components["schemas"]["Rule"];
             /** @description The value afterwards; null for a removed field. */
             to: unknown;
+        };
+        /** @description A token. */
+        Credentials: {
+            /** @description A token of `gateway.tokens` or `[[gateway.access]]`. */
+            token: string;
         };
         /** @description A dead letter with its payload. */
         DeadLetterDetails: {
@@ -1618,6 +1702,12 @@ export interface components {
         };
         /** @description Dead letters, newest first. */
         DeadLetterList: {
+            /**
+             * Format: int64
+             * @description The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+             *     it. Missing if the queue does not respond within 1 s.
+             */
+            as_of?: number | null;
             letters: components["schemas"]["DeadLetterSummary"][];
             /** @description The cursor of the next page: give it as `after`. Missing at the end. */
             next?: string | null;
@@ -1658,7 +1748,7 @@ export interface components {
             ok: boolean;
             /** @description The tests. */
             tests: components["schemas"]["TestResults"];
-            /** @description Findings that do not. */
+            /** @description Findings that do not make it unusable. */
             warnings: unknown[];
         };
         /** @description Decisions, in the order in which they were taken. */
@@ -1857,11 +1947,11 @@ export interface components {
         };
         /** @description A dialogue. */
         DialogueDetails: {
-            /** @description How it began. */
+            /** @description How the dialogue began. */
             action_type: components["schemas"]["Origin"];
             /** @description The alternatives that were offered. */
             alternatives: components["schemas"]["AlternativeOption"][];
-            /** @description What it makes. */
+            /** @description The kind of artefact that the dialogue makes. */
             artifact: components["schemas"]["Artifact"];
             /** @description The settings. */
             config: components["schemas"]["ConversationConfig"];
@@ -1874,21 +1964,24 @@ export interface components {
             draft?: components["schemas"]["Draft"] | null;
             /** @description True if there is a document. */
             has_workflow: boolean;
-            /** @description What the user wants, in one sentence. */
+            /** @description The user's wish, in one sentence. */
             intent_summary: string;
             /** @description When it last changed. */
             last_updated: components["schemas"]["Timestamp"];
-            /** @description What the user may do now: ids of open questions, `confirm_requirements`, `choose_alternative` or `publish`. */
+            /**
+             * @description The actions that the user may take now: ids of open questions, `confirm_requirements`, `choose_alternative` or
+             *     `publish`.
+             */
             pending_actions: string[];
             /** @description The last publication. */
             published?: components["schemas"]["Published"] | null;
             /** @description The questions that wait for an answer. */
             questions: components["schemas"]["ClarificationQuestion"][];
-            /** @description In the stage `error`: the stage that the next message goes on in. */
+            /** @description In the stage `error`: the stage in which the next message continues. */
             resume_stage?: components["schemas"]["Stage"] | null;
             /** @description The session. */
             session_id: components["schemas"]["Id"];
-            /** @description Where it stands. */
+            /** @description The current stage. */
             stage: components["schemas"]["Stage"];
             /** @description Its user. */
             user_id: string;
@@ -1897,11 +1990,11 @@ export interface components {
         };
         /** @description Dialogues, the last changed first. */
         DialogueList: {
-            /** @description The cursor of the next page: give it as `after`. Missing at the end. */
+            /** @description The cursor of the next page, for `after`. Missing on the last page. */
             next?: string | null;
             sessions: components["schemas"]["DialogueSummary"][];
         };
-        /** @description The document of a dialogue, as it stands. */
+        /** @description The current document of a dialogue. */
         DialogueStatus: {
             /**
              * Format: int32
@@ -1923,17 +2016,17 @@ export interface components {
         };
         /** @description A dialogue in a listing. */
         DialogueSummary: {
-            /** @description What it makes. */
+            /** @description The kind of artefact that the dialogue makes. */
             artifact: components["schemas"]["Artifact"];
             /** @description True if there is a document. */
             has_workflow: boolean;
-            /** @description What the user wants, in one sentence. */
+            /** @description The user's wish, in one sentence. */
             intent_summary: string;
             /** @description When it last changed. */
             last_updated: components["schemas"]["Timestamp"];
             /** @description The session. */
             session_id: components["schemas"]["Id"];
-            /** @description Where it stands. */
+            /** @description The current stage. */
             stage: components["schemas"]["Stage"];
             /** @description Its user. */
             user_id: string;
@@ -1967,15 +2060,18 @@ export interface components {
         };
         /** @description 1 to 128 bytes without whitespace, control characters, `*`, `>` or `/`; not beginning with `$`, not only dots */
         DottedId: string;
-        /** @description The document that was written last and is not published, or was published from here. */
+        /** @description The last document that was written. It is not published, or this dialogue has published it. */
         Draft: {
-            /** @description The hash of the document that it began with. */
+            /** @description The hash of the document from which it was made. */
             base_hash?: string | null;
-            /** @description Its tests by the model, as JSON texts: a store keeps their bytes, whatever keys they have. */
+            /**
+             * @description The tests that the model wrote, as JSON texts: as a text, a JSON object may have keys that the store does not
+             *     permit.
+             */
             cases?: string[];
-            /** @description What the agent means to change, after a failed check. */
+            /** @description The changes that the model has announced after a failed check. */
             changes?: string[];
-            /** @description Its hash. The store has the document as a version of the artefact. */
+            /** @description The hash. The store has the document as a version of the artefact. */
             hash?: string;
             /** @description True if it passed the checks, false if it failed, absent until it is checked. */
             ok?: boolean | null;
@@ -2007,24 +2103,27 @@ export interface components {
             /** @description The artefact. */
             workflow_id: string;
         };
-        /** @description A document that was written. The stored event lacks `definition`: whoever publishes it reads it by its hash. */
+        /**
+         * @description A document that was written. The stored event does not contain `definition`: the publisher of the event reads it by
+         *     its hash.
+         */
         DraftWritten: {
             /**
              * Format: int32
              * @description The attempt that wrote it.
              */
             attempt: number;
-            /** @description The hash of the document that it began with, if there was one. */
+            /** @description The hash of the document from which it was made, if there is one. */
             base_hash?: string | null;
             /** @description The document. */
             definition?: unknown;
-            /** @description Where to fetch the document, if it is too large for an event. */
+            /** @description URL of the document, if the document is too large for an event. */
             definition_url?: string | null;
             /** @description The hash of the document. */
             hash: string;
             /**
              * Format: int32
-             * @description How many tests it has.
+             * @description The number of its tests.
              */
             tests: number;
         };
@@ -2050,11 +2149,11 @@ export interface components {
         ErrorCode: "empty_message" | "message_too_large" | "max_turns" | "timeout" | "model_unavailable" | "invalid_answer" | "token_budget" | "unknown_workflow" | "unknown_session" | "state_conflict" | "publish_refused" | "agent_unavailable" | "store_unavailable" | "unavailable" | "cancelled" | "internal";
         /** @description Why a turn failed. */
         ErrorContent: {
-            /** @description Details for whoever looks into it. */
+            /** @description Details for an engineer who investigates the failure. */
             details: string;
             /** @description The code. */
             error_code: components["schemas"]["ErrorCode"];
-            /** @description True if the dialogue can go on. */
+            /** @description True if the dialogue can continue. */
             is_recoverable: boolean;
             /** @description One sentence for the user. */
             message: string;
@@ -2071,6 +2170,27 @@ export interface components {
         /** @description The body of an error response. */
         ErrorResponse: {
             error: components["schemas"]["ErrorDetails"];
+        };
+        /** @description Events that a reader of all events has missed. */
+        EventGap: {
+            /**
+             * Format: int64
+             * @description The first missed sequence.
+             */
+            from: number;
+            /**
+             * Format: int64
+             * @description The last missed sequence.
+             */
+            to: number;
+        };
+        /** @description The first event of the stream of all events. */
+        EventsOpened: {
+            /**
+             * Format: int64
+             * @description The last sequence of the stream.
+             */
+            as_of: number;
         };
         /** @description A finding of one check. */
         Examined: {
@@ -2096,15 +2216,15 @@ export interface components {
         Findings: {
             findings: components["schemas"]["Examined"][];
         };
-        /** @description What is being written. */
+        /** @description The document that the model begins to write. */
         GenerationStarted: {
-            /** @description How the dialogue began. */
+            /** @description The `action` with which the dialogue began. */
             action: components["schemas"]["Origin"];
             /** @description The kind of artefact. */
             artifact: components["schemas"]["Artifact"];
             /**
              * Format: int32
-             * @description From 1; higher after a failed check.
+             * @description The number of the attempt, from 1. Each failed check raises it.
              */
             attempt: number;
         };
@@ -2410,11 +2530,11 @@ export interface components {
              */
             turn?: number | null;
         };
-        /** @description An item for clients. */
+        /** @description An item, for clients. */
         ListedItem: {
-            /** @description What it does, in one line. */
+            /** @description The purpose, in one line. */
             description: string;
-            /** @description Names it, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`. */
+            /** @description The id, such as `node.HTTP`, `tool.mail.gmail` or `workflow.report`. */
             id: string;
             /** @description The part of the id before the first dot. */
             kind: string;
@@ -2428,6 +2548,49 @@ export interface components {
             /** @description The items. */
             items: components["schemas"]["ListedItem"][];
         };
+        /** @description An event in the stream of all events. */
+        LocatedEvent: {
+            /** @description The session's agent, if the gateway knows it. */
+            agent_id?: string | null;
+            /** @description The channel under which it was published. */
+            channel: string;
+            /** @description The payload. */
+            event: {
+                [key: string]: unknown;
+            };
+            /** @description The session; of a run without one, the run. */
+            session_id: string;
+        };
+        /** @description A login. */
+        LoggedIn: {
+            /** @description When the login ends. */
+            expires_at: components["schemas"]["Timestamp"];
+            /** @description The name of the token. */
+            name: string;
+            /** @description Its role. */
+            role: components["schemas"]["Role2"];
+        };
+        /**
+         * @description How the caller has identified itself.
+         * @enum {string}
+         */
+        LoginKind: "none" | "token" | "cookie";
+        /** @description The caller. */
+        Me: {
+            /** @description Where the gateway keeps its data. */
+            backend: components["schemas"]["BackendName"];
+            /** @description Whether everything runs in this one process, as with `turnwheel dev`. */
+            dev: boolean;
+            /** @description When the login ends; only with a cookie. */
+            expires_at?: components["schemas"]["Timestamp"] | null;
+            login: components["schemas"]["LoginKind"];
+            /** @description The name of the token; `local` on a gateway without tokens. */
+            name: string;
+            /** @description The role of the token; `admin` on a gateway without tokens. */
+            role: components["schemas"]["Role2"];
+            /** @description The version of the gateway. */
+            version: string;
+        };
         /** @description A whole message. */
         MessageContent: {
             /** @description The alternatives of a message of the kind `options`. */
@@ -2440,9 +2603,9 @@ export interface components {
             };
             /** @description The questions of a message of the kind `question`. */
             questions?: components["schemas"]["ClarificationQuestion"][];
-            /** @description Who says it. */
+            /** @description The speaker. */
             role: components["schemas"]["Speaker"];
-            /** @description The words. */
+            /** @description The text. */
             text: string;
         };
         /**
@@ -2478,17 +2641,17 @@ export interface components {
         };
         /** @description A dialogue to begin. */
         NewDialogue: {
-            /** @description `create` begins with nothing, `edit` changes what exists, `copy` makes another like it. */
+            /** @description `create` makes a new artefact, `edit` changes an existing one, `copy` makes another one like it. */
             action: string;
-            /** @description What the dialogue makes: `workflow` or `agent`. By default what is edited or copied, else a workflow. */
+            /** @description The kind of artefact: `workflow` or `agent`. By default that of the source, else `workflow`. */
             artifact?: components["schemas"]["Artifact"] | null;
             /** @description Settings of the dialogue. */
             config?: components["schemas"]["ConfigRequest"] | null;
             /** @description Id of the session; a UUID by default. A repeat with the same id and content gets the same response. */
             session_id?: components["schemas"]["Id"] | null;
-            /** @description The user, if an operator begins the dialogue for somebody. */
+            /** @description The user of the dialogue, if an operator begins it for another person. */
             user_id?: components["schemas"]["DottedId"] | null;
-            /** @description What is edited or copied: the id of a workflow or an agent. */
+            /** @description The source: the id of the workflow or agent to edit or copy. */
             workflow_id?: components["schemas"]["Id"] | null;
         };
         /** @description A user's message to be posted. */
@@ -2516,15 +2679,15 @@ export interface components {
         };
         /** @description A dialogue that has begun. */
         NewSession: {
-            /** @description How it began. */
+            /** @description How the dialogue began. */
             action_type: components["schemas"]["Origin"];
-            /** @description What it makes. */
+            /** @description The kind of artefact that the dialogue makes. */
             artifact: components["schemas"]["Artifact"];
             /** @description A first message for the user. */
             message: string;
             /** @description The session. */
             session_id: components["schemas"]["Id"];
-            /** @description What it began with. */
+            /** @description The source of the dialogue. */
             workflow_context: components["schemas"]["WorkflowContext"];
         };
         /** @description A text to be stored as a knowledge source. */
@@ -2564,7 +2727,7 @@ export interface components {
          */
         NodeStatus: "pending" | "running" | "completed" | "failed" | "skipped";
         /**
-         * @description What happened at a path.
+         * @description The kind of a change.
          * @enum {string}
          */
         Op: "add" | "remove" | "replace";
@@ -2582,7 +2745,7 @@ export interface components {
             until: components["schemas"]["Timestamp"];
         };
         /**
-         * @description How a dialogue begins.
+         * @description The action with which a dialogue begins.
          * @enum {string}
          */
         Origin: "create" | "edit" | "copy";
@@ -2680,14 +2843,14 @@ export interface components {
         PublishRequest: {
             /** @description Publishes a draft that has not passed its tests. For operators; the publication says so. */
             force?: boolean;
-            /** @description The hash of the draft that is meant: the last one. */
+            /** @description The hash of the draft to publish, which must be the last one. */
             hash: string;
         };
         /** @description The last publication. */
         Published: {
-            /** @description When. */
+            /** @description The time. */
             at: components["schemas"]["Timestamp"];
-            /** @description By whom. */
+            /** @description The user or operator who published it. */
             by: string;
             /** @description True if it was published in spite of failed tests. */
             forced?: boolean;
@@ -2741,7 +2904,7 @@ export interface components {
         ReplayReport: {
             /** @description Turns with other actions. */
             actions_differ: number;
-            /** @description The agent whose turns they are. */
+            /** @description The agent whose turns are replayed. */
             agent_id: string;
             /** @description Turns that cannot be judged further. */
             diverged: number;
@@ -2751,7 +2914,7 @@ export interface components {
             failed: number;
             /** @description The hash of the draft. */
             hash: string;
-            /** @description Turns whose records are not whole. */
+            /** @description Turns whose records are incomplete. */
             partial: number;
             /** @description Its id. */
             replay_id: string;
@@ -2763,25 +2926,25 @@ export interface components {
             session_id: string;
             /** @description When it began. */
             started_at: components["schemas"]["Timestamp"];
-            /** @description Whether it goes on. */
+            /** @description The progress. */
             status: components["schemas"]["ReplayStatus"];
             /** @description The turns, the newest first. */
             turns: components["schemas"]["ReplayedTurn"][];
-            /** @description The agent that the draft is to be. */
+            /** @description The id of the agent that the draft describes. */
             workflow_id: string;
         };
         /** @description Recorded turns to replay against the draft of an agent. */
         ReplayRequest: {
-            /** @description The agent whose turns they are; what the dialogue edits, copies or has published by default. */
+            /** @description The agent whose turns are replayed. By default the source of the dialogue, or the agent that it has published. */
             agent_id?: components["schemas"]["Id"] | null;
             /**
              * Format: int32
-             * @description How many of the last turns of users' messages.
+             * @description The number of turns: the last ones of users' messages.
              */
             turns?: number | null;
         };
         /**
-         * @description Whether a replay goes on.
+         * @description The progress of a replay.
          * @enum {string}
          */
         ReplayStatus: "running" | "completed";
@@ -2816,7 +2979,7 @@ export interface components {
              */
             until: number;
         };
-        /** @description One turn with its end. */
+        /** @description One turn with its result. */
         ReplayedTurn: {
             /** @description The user's words. */
             said: string;
@@ -2854,7 +3017,7 @@ export interface components {
         } | {
             /** @constant */
             outcome: "partial";
-            /** @description What is missing. */
+            /** @description The missing records. */
             reason: string;
         });
         /** @description A text for the user. */
@@ -3046,6 +3209,12 @@ export interface components {
         };
         /** @description Runs, newest first. */
         RunList: {
+            /**
+             * Format: int64
+             * @description The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+             *     it. Missing if the queue does not respond within 1 s.
+             */
+            as_of?: number | null;
             /** @description The cursor of the next page: give it as `after`. Missing at the end. */
             next?: string | null;
             runs: components["schemas"]["RunSummary"][];
@@ -3356,6 +3525,12 @@ export interface components {
         };
         /** @description Sessions, last changed first. */
         SessionList: {
+            /**
+             * Format: int64
+             * @description The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+             *     it. Missing if the queue does not respond within 1 s.
+             */
+            as_of?: number | null;
             /** @description The cursor of the next page: give it as `after`. Missing at the end. */
             next?: string | null;
             sessions: components["schemas"]["SessionSummary"][];
@@ -3433,12 +3608,12 @@ export interface components {
             sources: components["schemas"]["SourceEntry"][];
         };
         /**
-         * @description Who says something in a dialogue.
+         * @description The speaker of a message.
          * @enum {string}
          */
         Speaker: "user" | "assistant" | "system";
         /**
-         * @description Where a dialogue stands.
+         * @description The stage of a dialogue.
          * @enum {string}
          */
         Stage: "clarification" | "negotiation" | "gap_analysis" | "alternative_generation" | "workflow_generation" | "debug" | "completed" | "error";
@@ -3458,7 +3633,7 @@ export interface components {
         StageStatus: "running" | "completed" | "failed" | "skipped";
         /** @description A replay that has begun. */
         StartedReplay: {
-            /** @description Its id: `GET …/replay/{replay_id}` has its report. */
+            /** @description The id. `GET …/replay/{replay_id}` returns the report. */
             replay_id: string;
         };
         /** @description A run that was started, cancelled or resumed. */
@@ -3484,7 +3659,7 @@ export interface components {
         StatusContent: {
             /** @description The stage that begins. */
             new_stage: components["schemas"]["Stage"];
-            /** @description What the user may do: ids of questions, `confirm_requirements`, `choose_alternative` or `publish`. */
+            /** @description The actions that the user may take: ids of questions, `confirm_requirements`, `choose_alternative` or `publish`. */
             pending_actions: string[];
             /** @description The stage before it. */
             previous_stage: components["schemas"]["Stage"];
@@ -3645,13 +3820,13 @@ export interface components {
         };
         /** @description The results of the tests. */
         TestResults: {
-            /** @description Those that failed, with the reasons. */
+            /** @description The failed tests, with the reasons. */
             failed: unknown[];
-            /** @description Those that did not run, with the reasons. */
+            /** @description The tests that did not run, with the reasons. */
             not_run: unknown[];
             /**
              * Format: int32
-             * @description How many passed.
+             * @description The number of passed tests.
              */
             passed: number;
         };
@@ -3720,6 +3895,12 @@ export interface components {
         };
         /** @description Pending timers, next due first. */
         TimerList: {
+            /**
+             * Format: int64
+             * @description The last sequence of the stream of events when the listing was read: `GET /api/v1/events?after=` continues from
+             *     it. Missing if the queue does not respond within 1 s.
+             */
+            as_of?: number | null;
             /** @description The cursor of the next page: give it as `after`. Missing at the end. */
             next?: string | null;
             timers: components["schemas"]["PendingTimer"][];
@@ -3744,11 +3925,11 @@ export interface components {
         };
         /** @description The first event of a trial. */
         TrialBegin: {
-            /** @description False if the message goes on with a conversation. */
+            /** @description True if the message begins a new conversation. */
             begins: boolean;
             /** @description The hash of the draft. */
             hash: string;
-            /** @description True if calls are made. */
+            /** @description True if the draft's calls are made. */
             live: boolean;
             /** @description The agent or workflow. */
             workflow_id: string;
@@ -3763,7 +3944,7 @@ export interface components {
             reason?: string | null;
             /** @description The status of the conversation or of the run; `failed` if the trial broke off. */
             status: string;
-            /** @description The calls without an answer, with what to add. */
+            /** @description The calls without an answer, and the field to add for each. */
             unanswered?: string[];
         };
         /** @description One message to the draft of an agent, or one run of the draft of a workflow. */
@@ -3777,18 +3958,18 @@ export interface components {
             };
             /** @description The input of a workflow: a text, or the inputs of a graph by name. */
             input?: unknown;
-            /** @description Really calls. For operators. */
+            /** @description Makes the calls instead of using `answers`. For operators. */
             live?: boolean;
-            /** @description The message to an agent. For a workflow that takes a text it is the input. */
+            /** @description The message to an agent. For a workflow with a text as its input, it is the input. */
             text?: string | null;
         };
-        /** @description A call that was not made. The event `step` of an action has it beside its other fields. */
+        /** @description A call that was not made. The event `step` of an action has these fields in addition to its own. */
         TrialStep: {
-            /** @description True if `answers` had its result; false if it failed like a call of an API that is out of order. */
+            /** @description True if `answers` had its result; false if it failed, like a call of an unreachable API. */
             ok: boolean;
             /** @description The skill, tool, flow or node; `handoff` for a handoff. */
             target: string;
-            /** @description What would have been called. */
+            /** @description The call that would have been made. */
             would_call: components["schemas"]["WouldCall"];
         };
         /** @description A turn with its steps. */
@@ -3959,13 +4140,13 @@ export interface components {
             /** @description When the flow is dropped unless the user answers. */
             until: components["schemas"]["Timestamp"];
         };
-        /** @description What the dialogue begins with. */
+        /** @description The source of the dialogue. */
         WorkflowContext: {
-            /** @description What is to change, in the user's words. */
+            /** @description The requested change, in the user's words. */
             modification_intent?: string;
-            /** @description How it began. */
+            /** @description The action with which the dialogue began. */
             origin?: components["schemas"]["Origin"];
-            /** @description What is edited or copied; empty for a new artefact. */
+            /** @description The id of the workflow or agent to edit or copy; empty for a new artefact. */
             source_workflow_id?: string;
         };
         /** @description The registered workflows, and the built-in ones. */
@@ -4014,9 +4195,9 @@ export interface components {
             /** @description The id of the workflow. */
             workflow_id: string;
         };
-        /** @description What a call would have reached. Secrets are masked. */
+        /** @description A call that would have been made. Secrets are masked. */
         WouldCall: {
-            /** @description The body; absent if there is none. */
+            /** @description The body; absent if the request has no body. */
             body?: unknown;
             /** @description The method. */
             method: string;
@@ -4025,7 +4206,7 @@ export interface components {
         } | {
             /** @description Its id. */
             function: string;
-            /** @description What it would have been called with. */
+            /** @description The params of the call. */
             params: unknown;
         } | {
             /** @description Its settings. */
@@ -4482,6 +4663,43 @@ export interface operations {
             };
         };
     };
+    follow_all_events: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Events after this sequence, which is an `id` that the client has seen, or the `as_of` of a listing. Without it:
+                 *     events from now on. The header `Last-Event-ID` wins.
+                 */
+                after?: string;
+                /** @description Only events of this agent's sessions. */
+                agent_id?: components["schemas"]["Id"];
+                /** @description Only events of this channel. */
+                channel?: components["schemas"]["Id"];
+                /** @description Only events of this session, or of a run without one. */
+                session_id?: components["schemas"]["Id"];
+                /** @description Only these types, separated by commas: `reply`, `status`, `step`, `run`, `decision`, `authoring`, `turn`. */
+                types?: string;
+            };
+            header?: {
+                /** @description The last `id` that the client has seen: the events after it follow. */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Server-sent events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+        };
+    };
     list_knowledge: {
         parameters: {
             query?: {
@@ -4600,6 +4818,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RemovedSource"];
+                };
+            };
+        };
+    };
+    login: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Credentials"];
+            };
+        };
+        responses: {
+            /** @description The login; `Set-Cookie` has the cookie */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoggedIn"];
+                };
+            };
+        };
+    };
+    logout: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The browser forgets the cookie */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    show_me: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The caller */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Me"];
                 };
             };
         };
@@ -4898,7 +5178,7 @@ export interface operations {
     list_authoring_sessions: {
         parameters: {
             query?: {
-                /** @description The `next` of the previous page: this page has the entries behind it. */
+                /** @description The `next` of the previous page. This page contains the entries after it. */
                 after?: string;
                 /** @description The highest number of dialogues. */
                 limit?: number;
@@ -5372,7 +5652,7 @@ export interface operations {
     compare_authoring_draft: {
         parameters: {
             query?: {
-                /** @description `base`: what the draft was made from. `published`: what is in use under its id. */
+                /** @description `base`: the document from which the draft was made. `published`: the published document with its id. */
                 against?: "base" | "published";
             };
             header?: never;
@@ -5398,7 +5678,7 @@ export interface operations {
     show_authoring_draft: {
         parameters: {
             query?: {
-                /** @description The version with this hash; the last draft by default. */
+                /** @description The hash of the version to show; by default the last draft. */
                 hash?: string;
             };
             header?: never;

@@ -37,3 +37,26 @@ export class SseParser {
     else if (name === 'id') this.id = value
   }
 }
+
+/** The frames of a body, those of each piece together. `alive` is called for each piece, also if it has only comments. */
+export async function* batches(body: ReadableStream<Uint8Array>, alive: () => void = () => {}): AsyncGenerator<Frame[]> {
+  const parser = new SseParser()
+  const decoder = new TextDecoder()
+  const reader = body.getReader()
+  try {
+    for (;;) {
+      const { value, done } = await reader.read()
+      if (done) return
+      alive()
+      yield parser.push(decoder.decode(value, { stream: true }))
+    }
+  } finally {
+    // The caller may stop before the end of the body: then the connection is closed.
+    void reader.cancel().catch(() => undefined)
+  }
+}
+
+/** The server-sent events of a response, one after the other. */
+export async function* frames(response: Response): AsyncGenerator<Frame> {
+  if (response.body) for await (const batch of batches(response.body)) yield* batch
+}

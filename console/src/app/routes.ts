@@ -27,7 +27,7 @@ export interface Route {
 }
 
 /** Whether the user's role may open a view. */
-export const mayOpen = (route: Route) => account.may(route.role ?? 'viewer') || (route.author === true && account.me?.role === 'author')
+export const mayOpen = (route: Route) => account.may(route.role ?? 'viewer') || (route.author === true && account.mayAuthor)
 
 // Two addresses of one view have the same function: then the view stays when the address changes from one to the other.
 const playground = () => import('$/views/playground/Playground.svelte')

@@ -1,8 +1,7 @@
-// A session as a page shows it: its document, and the events since.
+// A session on a page: its document, and the events since it was loaded.
 
-import { get, url, ApiError, type Schema } from '$/api'
+import { ApiError, frames, get, open, type Schema } from '$/api'
 import { live, type Following, type LiveEvent } from '$/live'
-import { SseParser } from '$/live/sse'
 import { inHistory, items, type Item, type Sent } from './items'
 import { Texts, type ReplyEvent } from './texts'
 import { LiveTurn } from '$/trace'
@@ -31,8 +30,8 @@ export class SessionView {
   private readonly jobs = new Set<string>()
   private newest: LiveEvent | null = null
   private seen = 0
-  /** Events of the turn under way. */
-  private recent: LiveEvent[] = []
+  /** Events of the turn under way, until `catchUp` has read those before them; null afterwards. */
+  private recent: LiveEvent[] | null = []
   private following: Following | null = null
   private readonly abort = new AbortController()
   private timer: ReturnType<typeof setTimeout> | null = null
@@ -55,8 +54,13 @@ export class SessionView {
       onGap: () => this.gap(),
     })
     await this.following.ready
+    await this.begin()
+  }
+
+  private async begin(): Promise<void> {
     await this.load()
     if (this.document?.has_jobs) await this.catchUp()
+    this.recent = null
   }
 
   stop(): void {
@@ -120,9 +124,10 @@ export class SessionView {
     this.texts = new Texts()
     this.turn = null
     this.turns++
-    void this.load().then(() => {
-      if (this.document?.has_jobs) void this.catchUp()
-    })
+    // The sequences begin again if the stream of events was replaced.
+    this.seen = 0
+    this.recent = []
+    void this.begin()
   }
 
   private take(events: LiveEvent[]): void {
@@ -131,7 +136,7 @@ export class SessionView {
       // The stream of all sessions and the session's own stream have the same sequences.
       if (live.seq <= this.seen) continue
       this.seen = live.seq
-      this.recent.push(live)
+      this.recent?.push(live)
       const { event } = live
       if (live.type === 'reply') this.texts.reply(event as unknown as ReplyEvent)
       if (live.type === 'status') {
@@ -145,7 +150,7 @@ export class SessionView {
       const end = event.turn as { jobs: string[] } | undefined
       if (end && turn_id) {
         over = true
-        this.recent = []
+        if (this.recent) this.recent = []
         this.ended.add(turn_id)
         for (const job of end.jobs) this.jobs.add(job)
         this.texts.end(turn_id)
@@ -164,22 +169,16 @@ export class SessionView {
     const stop = () => abort.abort()
     this.abort.signal.addEventListener('abort', stop)
     let watch = setTimeout(stop, 4 * SILENCE)
-    const found: LiveEvent[] = []
+    let current: LiveEvent[] = []
     try {
-      const address = url('/api/v1/sessions/{session_id}/events', { path: { session_id: this.session_id }, query: { last_event_id: 0 } })
-      const response = await fetch(address, { credentials: 'same-origin', signal: abort.signal })
-      if (!response.ok || !response.body) return
-      const parser = new SseParser()
-      const decoder = new TextDecoder()
-      const reader = response.body.getReader()
-      for (;;) {
-        const { value, done } = await reader.read()
-        if (done) break
+      const options = { path: { session_id: this.session_id }, query: { last_event_id: 0 }, accept: 'text/event-stream', signal: abort.signal }
+      const response = await open('GET', '/api/v1/sessions/{session_id}/events', options)
+      for await (const frame of frames(response)) {
         clearTimeout(watch)
         watch = setTimeout(stop, SILENCE)
-        for (const frame of parser.push(decoder.decode(value, { stream: true }))) {
-          found.push({ seq: Number(frame.id), type: frame.event as LiveEvent['type'], session_id: this.session_id, channel: '', event: JSON.parse(frame.data) })
-        }
+        const event = JSON.parse(frame.data) as LiveEvent['event']
+        if (event.turn !== undefined) current = []
+        else current.push({ seq: Number(frame.id), type: frame.event as LiveEvent['type'], session_id: this.session_id, channel: '', event })
       }
     } catch {
       // Aborted: everything that is stored has been read.
@@ -188,16 +187,13 @@ export class SessionView {
       this.abort.signal.removeEventListener('abort', stop)
     }
     if (this.abort.signal.aborted) return
-    const last = found.findLastIndex(({ event }) => event.turn !== undefined)
-    const current = found.slice(last + 1)
     if (current.length === 0) return
-    // Begin again with all events of the turn: those from before this page followed, and those that it has followed since.
+    // Begin again with all events of the turn, from before and after the page began to follow.
     const known = current[current.length - 1]!.seq
-    const all = [...current, ...this.recent.filter(({ seq }) => seq > known)]
+    const all = [...current, ...(this.recent ?? []).filter(({ seq }) => seq > known)]
     this.texts = new Texts()
     this.turn = null
     this.seen = 0
-    this.recent = []
     this.take(all)
   }
 

@@ -53,7 +53,7 @@ function startReader(hub: Hub): Reader {
 function alone(): Connection {
   const connection = blank()
   let reader: Reader | null = null
-  const hub = new Hub(() => reader?.retry())
+  const hub = new Hub({ retry: () => reader?.retry(), reset: () => reader?.reset() })
   const port: Port = { send: (message) => queueMicrotask(() => connection.onmessage(message)) }
   connection.send = (message) => hub.receive(port, message)
   hub.connect(port)
@@ -101,7 +101,7 @@ export function viaLeader(): Connection {
 
   void navigator.locks.request(NAME, async () => {
     let reader: Reader | null = null
-    const hub = new Hub(() => reader?.retry())
+    const hub = new Hub({ retry: () => reader?.retry(), reset: () => reader?.reset() })
     const port: Port = { send: (message) => queueMicrotask(() => connection.onmessage(message)) }
     local = { hub, port }
     hub.connect(port)

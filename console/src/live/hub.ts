@@ -28,7 +28,7 @@ export class Hub {
   private timer: ReturnType<typeof setTimeout> | null = null
 
   constructor(
-    private readonly onRetry: () => void = () => {},
+    private readonly reader: { retry(): void; reset(): void },
     private readonly limit = KEPT,
   ) {}
 
@@ -49,7 +49,8 @@ export class Hub {
 
   receive(port: Port, message: FromTab): void {
     if (message.kind === 'bye') this.disconnect(port)
-    else if (message.kind === 'retry') this.onRetry()
+    else if (message.kind === 'retry') this.reader.retry()
+    else if (message.kind === 'reset') this.reset()
     else if (message.kind === 'unfollow') {
       this.followers.get(port)?.delete(message.id)
       this.early = this.early.filter((follower) => follower.port !== port || follower.id !== message.id)
@@ -93,6 +94,15 @@ export class Hub {
       follower.after = to
       follower.port.send({ kind: 'gap', id: follower.id, to })
     })
+  }
+
+  /** Followers load again when the stream is open again. */
+  private reset(): void {
+    this.kept = []
+    this.from = null
+    this.each((follower) => this.early.push({ ...follower, after: -1 }))
+    this.followers.clear()
+    this.reader.reset()
   }
 
   private follow(follower: Follower): void {

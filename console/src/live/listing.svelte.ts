@@ -15,7 +15,7 @@ export interface ListingOptions<T> {
   key(item: T): string
   /** Events that change the listing; without it the listing is not followed. */
   filter?: Filter
-  /** Changes items at once, where an event says how. The first page is loaded again in any case, at most every `every` ms. */
+  /** Changes items without a load, where an event says how. The first page is loaded again in any case, at most every `every` ms. */
   apply?(items: T[], events: LiveEvent[]): T[]
   every?: number
 }
@@ -35,8 +35,14 @@ export class Listing<T> {
   private last = 0
   private busy = false
   private again = false
+  /** The next load drops the later pages. */
+  private whole = false
 
   constructor(private readonly options: ListingOptions<T>) {}
+
+  key(item: T): string {
+    return this.options.key(item)
+  }
 
   async start(): Promise<void> {
     const as_of = await this.refresh()
@@ -67,6 +73,8 @@ export class Listing<T> {
     this.loadingMore = true
     try {
       const page = await this.options.load(after, this.abort.signal)
+      // The listing has begun again meanwhile: this page may not join it.
+      if (this.next !== after) return
       const known = new Set(this.items.map(this.options.key))
       this.items = [...this.items, ...page.items.filter((item) => !known.has(this.options.key(item)))]
       this.next = page.next ?? undefined
@@ -80,15 +88,18 @@ export class Listing<T> {
 
   /** Loads the first page again. Later pages stay, unless `whole`: then they are dropped. Returns `as_of`. */
   async refresh(whole = false): Promise<number | null> {
+    this.whole ||= whole
     if (this.busy) {
       this.again = true
       return null
     }
     this.busy = true
     this.last = Date.now()
+    const first = this.whole || (this.pages <= 1 && !this.loadingMore)
+    this.whole = false
     try {
       const page = await this.options.load(undefined, this.abort.signal)
-      if (whole || this.pages <= 1) {
+      if (first) {
         this.items = page.items
         this.next = page.next ?? undefined
         this.pages = 1
@@ -99,6 +110,7 @@ export class Listing<T> {
       this.error = undefined
       return page.as_of ?? null
     } catch (error) {
+      this.whole ||= first
       if (!isAbort(error)) this.error = error
       return null
     } finally {
@@ -113,11 +125,12 @@ export class Listing<T> {
 
   /** Loads the first page again as soon as `every` allows. Many calls are one load. */
   soon(whole = false): void {
+    this.whole ||= whole
     if (this.timer || this.abort.signal.aborted) return
     const pause = Math.max(50, this.last + (this.options.every ?? 1000) - Date.now())
     this.timer = setTimeout(() => {
       this.timer = null
-      void this.refresh(whole)
+      void this.refresh()
     }, pause)
   }
 }

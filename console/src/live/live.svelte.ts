@@ -52,6 +52,11 @@ class Live {
     this.connection?.send({ kind: 'retry' })
   }
 
+  /** The user has signed out: no tab keeps reading with the old login. */
+  reset(): void {
+    this.connection?.send({ kind: 'reset' })
+  }
+
   follow(options: FollowOptions): Following {
     const id = this.next++
     let ready = () => {}

@@ -1,4 +1,4 @@
-// What a tab and the reader of the event stream tell each other.
+// Messages between a tab and the reader of the event stream.
 
 export type EventType = 'reply' | 'status' | 'step' | 'run' | 'decision' | 'turn' | 'authoring'
 
@@ -31,13 +31,15 @@ export type FromTab =
   | { kind: 'unfollow'; id: number }
   /** The tab has signed in, or the user wants another attempt now. */
   | { kind: 'retry' }
+  /** The user has signed out: the reader ends its connection and forgets the events that the login could read. */
+  | { kind: 'reset' }
   | { kind: 'bye' }
 
 export type ToTab =
   | { kind: 'state'; state: LiveState }
   | { kind: 'following'; id: number }
   | { kind: 'events'; id: number; events: LiveEvent[] }
-  /** Events of this range are missing: the page has to load its data again. It goes on after `to`. */
+  /** Events of this range are missing: the page has to load its data again. The events after `to` follow. */
   | { kind: 'gap'; id: number; to: number }
 
 export interface Port {

@@ -9,7 +9,7 @@ export interface QueryOptions<T> {
   /** Which events concern the data; without it the data is not followed. */
   filter?: Filter
   /**
-   * Changes the data at once where an event says how, and returns whether it has to be loaded again. Without it, every event
+   * Changes the data without a load where an event says how, and returns whether it has to be loaded again. Without it, every event
    * loads it again.
    */
   apply?(events: LiveEvent[], query: Query<T>): boolean

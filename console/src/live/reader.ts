@@ -1,7 +1,7 @@
 // Reads the stream of events of all sessions, and reconnects: after the last event that it has read, with a growing pause.
 
+import { batches, type Frame } from '$/api/sse'
 import type { EventType, LiveEvent, LiveState } from './protocol'
-import { SseParser, type Frame } from './sse'
 
 /** Comments come every 15 s: a connection that is silent for longer is dead. */
 const SILENCE = 40_000
@@ -68,9 +68,18 @@ export class Reader {
     this.wake?.()
   }
 
+  /** Ends the connection of a login that has ended, and forgets its position. */
+  reset(): void {
+    this.position = null
+    this.failures = 0
+    this.abort?.abort()
+    this.wake?.()
+  }
+
   /** One connection until it ends. Returns the pause before the next one in ms. */
   private async attempt(): Promise<number> {
     this.abort = new AbortController()
+    const { signal } = this.abort
     let watch: ReturnType<typeof setTimeout> | undefined
     const alive = () => {
       clearTimeout(watch)
@@ -80,29 +89,20 @@ export class Reader {
       alive()
       const url = this.position === null ? this.options.address : `${this.options.address}?after=${this.position}`
       const read = this.options.fetch ?? fetch
-      const response = await read(url, { headers: { accept: 'text/event-stream' }, credentials: 'same-origin', signal: this.abort.signal })
+      const response = await read(url, { headers: { accept: 'text/event-stream' }, credentials: 'same-origin', signal })
       if (response.status === 401) return this.fail('signed_out', LONG_PAUSE)
       if (response.status === 404 || response.status === 403) return this.fail('unsupported', LONG_PAUSE)
       if (!response.ok || !response.body) return this.fail('offline')
-      await this.read(response.body, alive)
+      for await (const frames of batches(response.body, alive)) {
+        if (signal.aborted) break
+        this.take(frames)
+      }
     } catch {
-      // Unreachable, cut off or silent: all of them are answered by another attempt.
+      // Unreachable, cut off or silent: in each case another attempt follows.
     } finally {
       clearTimeout(watch)
     }
     return this.fail('offline')
-  }
-
-  private async read(body: ReadableStream<Uint8Array>, alive: () => void): Promise<void> {
-    const parser = new SseParser()
-    const decoder = new TextDecoder()
-    const reader = body.getReader()
-    for (;;) {
-      const { value, done } = await reader.read()
-      if (done) return
-      alive()
-      this.take(parser.push(decoder.decode(value, { stream: true })))
-    }
   }
 
   private take(frames: Frame[]): void {
@@ -121,7 +121,8 @@ export class Reader {
       } else if (frame.event === 'gap') {
         flush()
         const to = Number(data.to)
-        this.position = Math.max(this.position ?? 0, to)
+        // Lower than the position if the stream of events was replaced: its sequences begin at 1 again.
+        this.position = to
         this.hooks.gap(Number(data.from), to)
       } else {
         const seq = Number(frame.id)

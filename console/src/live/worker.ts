@@ -6,7 +6,7 @@ import { Reader } from './reader'
 
 declare const self: { onconnect: ((event: MessageEvent) => void) | null }
 
-const hub = new Hub(() => reader.retry())
+const hub = new Hub({ retry: () => reader.retry(), reset: () => reader.reset() })
 const reader = new Reader(
   { state: (state) => hub.setState(state), events: (events) => hub.push(events), gap: (_, to) => hub.gap(to) },
   { address: '/api/v1/events' },

@@ -21,9 +21,10 @@ class Tab {
 describe('Hub', () => {
   let hub: Hub
   let tab: Tab
+  const reset = vi.fn()
   beforeEach(() => {
     vi.useFakeTimers()
-    hub = new Hub(() => {}, 8)
+    hub = new Hub({ retry() {}, reset }, 8)
     tab = new Tab()
     hub.connect(tab)
   })
@@ -50,6 +51,20 @@ describe('Hub', () => {
     push(...Array.from({ length: 20 }, (_, index) => 12 + index))
     hub.receive(tab, { kind: 'follow', id: 2, after: 12, filter: {} })
     expect(tab.gaps()).toContainEqual({ kind: 'gap', id: 2, to: 31 })
+  })
+
+  it('forgets the events of a login that has ended', () => {
+    hub.setState(open(10))
+    hub.receive(tab, { kind: 'follow', id: 1, after: null, filter: {} })
+    push(11)
+    hub.receive(tab, { kind: 'reset' })
+    expect(reset).toHaveBeenCalledOnce()
+    hub.receive(tab, { kind: 'follow', id: 2, after: 10, filter: {} })
+    expect(tab.seqs(2)).toEqual([])
+    hub.setState(open(20))
+    push(21)
+    expect(tab.gaps()).toEqual([{ kind: 'gap', id: 1, to: 20 }, { kind: 'gap', id: 2, to: 20 }])
+    expect(tab.seqs()).toEqual([11, 21])
   })
 
   it('lets a tab load again that began before the stream was open', () => {

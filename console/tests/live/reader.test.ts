@@ -87,6 +87,32 @@ describe('Reader', () => {
     expect(asked).toEqual([null, 21])
   })
 
+  it('follows a stream that has replaced another one, although its sequences are lower', async () => {
+    answers.push(
+      (response) => {
+        open(response, 50)
+        setTimeout(() => response.destroy(), 10)
+      },
+      (response) => {
+        open(response, 2)
+        response.write('event: gap\ndata: {"from":1,"to":2}\n\n' + frame(3))
+      },
+    )
+    void reader.run()
+    await until(() => events.length === 1)
+    expect(gaps).toEqual([[1, 2]])
+    expect(reader.state.position).toBe(3)
+  })
+
+  it('ends the connection of a login that has ended, and forgets its position', async () => {
+    answers.push((response) => open(response, 7))
+    void reader.run()
+    await until(() => states.at(-1)?.status === 'live')
+    reader.reset()
+    await until(() => asked.length === 2)
+    expect(asked).toEqual([null, null])
+  })
+
   it('leaves a connection that is silent', async () => {
     answers.push((response) => open(response, 3))
     void reader.run()

@@ -1,4 +1,4 @@
-// A dialogue with the authoring agent: its lines, the stage it is in, and the turn that goes on.
+// A dialogue with the authoring agent: its lines, its stage, and the turn under way.
 
 import { ApiError, frames, get, isAbort, open, type Schema } from '$/api'
 import { live, type Following } from '$/live'
@@ -36,7 +36,7 @@ interface Growing {
 
 const PAUSES = [300, 1000, 2000, 4000, 8000]
 
-export function newId(): string {
+function newId(): string {
   // `crypto.randomUUID` is missing on pages without https.
   const bytes = crypto.getRandomValues(new Uint8Array(16))
   return [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -47,18 +47,18 @@ export class Dialogue {
   stage = $state<Stage>('clarification')
   lines = $state.raw<Line[]>([])
   growing = $state.raw<Growing | null>(null)
-  /** A turn goes on. */
+  /** A turn is under way. */
   busy = $state(false)
   problem = $state.raw<{ message: string; code: string; recoverable: boolean } | null>(null)
   error = $state.raw<unknown>(null)
   loading = $state(true)
-  /** Raised after each turn: the draft may be another one. */
-  version = $state(0)
 
   private notes: Line[] = []
   private readonly abort = new AbortController()
   private following: Following | null = null
   private seen = new Set<string>()
+  /** Turns that have ended: the stream of all events repeats the last events of this tab's own turn. */
+  private ended = new Set<string>()
   private own = false
 
   constructor(readonly session_id: string) {}
@@ -71,8 +71,13 @@ export class Dialogue {
         if (this.own) return
         for (const { event } of events) this.take(event as unknown as AuthoringEvent)
       },
-      onGap: () => void this.load(),
+      onGap: () => {
+        // The end of another tab's turn may be among the missing events.
+        if (this.own) void this.load()
+        else this.end()
+      },
     })
+    await this.following.ready
     await this.load()
   }
 
@@ -119,7 +124,7 @@ export class Dialogue {
     }
   }
 
-  /** The same `message_id` is the same turn: after a broken connection it goes on behind the last event. */
+  /** The same `message_id` is the same turn: after a broken connection the events after the last one follow. */
   private async follow(user_message: string, message_id: string): Promise<void> {
     let last = ''
     for (let attempt = 0; ; attempt++) {
@@ -145,12 +150,14 @@ export class Dialogue {
   }
 
   private take(event: AuthoringEvent): void {
+    if (this.ended.has(event.turn_id)) return
     const key = `${event.turn_id}/${event.seq}`
     if (event.delta === undefined || event.content) {
       if (this.seen.has(key)) return
       this.seen.add(key)
     }
-    if (!event.is_final) this.busy = true
+    if (event.is_final) this.ended.add(event.turn_id)
+    else this.busy = true
     if (event.type === 'status' && event.content) this.stage = event.content.new_stage as Stage
     else if (event.type === 'message') this.message(event, key)
     else if (event.type === 'error' && event.content) {
@@ -178,7 +185,6 @@ export class Dialogue {
     else if (event.type === 'workflow_draft') {
       line.note = 'draft'
       line.values = { attempt, count: Number(data.tests ?? 0) }
-      this.version++
     } else if (event.type === 'workflow_debugging') {
       const tests = data.tests as { passed?: number; failed?: unknown[] } | undefined
       line.note = data.ok === true ? 'passed' : 'failed'
@@ -192,7 +198,6 @@ export class Dialogue {
   private end(): void {
     this.busy = false
     this.growing = null
-    this.version++
     void this.load()
   }
 }
