@@ -1,4 +1,4 @@
-// Tones of statuses. A tone never stands alone: the word of the status is beside it.
+// Tones of statuses. A tone never stands alone: the name of the status is next to it.
 
 export type Tone = 'grey' | 'blue' | 'green' | 'amber' | 'red' | 'violet' | 'teal'
 

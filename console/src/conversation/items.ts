@@ -1,4 +1,4 @@
-// What a conversation shows: the session's history, then replies and messages that it does not have yet.
+// The messages of a conversation: the session's history, then replies and messages that the history lacks.
 
 import type { Schema } from '$/api'
 import type { Growing, ReplyEvent } from './texts'

@@ -1,4 +1,4 @@
-// A job in a few words: what has made a turn.
+// The job of a turn in a few words.
 
 import { translator } from '$/i18n'
 import en from './job.en'

@@ -18,6 +18,5 @@ export default {
   turn: 'Turn {id}',
   working: 'The agent works',
   truncated: 'Shortened: the whole text has {size}.',
-  attachments: 'Attachments',
   latest: 'Latest message',
 } as const

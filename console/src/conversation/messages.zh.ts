@@ -20,6 +20,5 @@ export default {
   turn: '轮次 {id}',
   working: '智能体正在工作',
   truncated: '已截断：全文共 {size}。',
-  attachments: '附件',
   latest: '最新消息',
 } satisfies Translation<typeof en>

@@ -6,7 +6,7 @@ export type Params = Record<string, string>
 export type Query = Record<string, string | undefined>
 
 /**
- * A value as one segment of a path. Beside the usual percent-encoding, `.` becomes `~2E`: the gateway serves the console's
+ * A value as one segment of a path. In addition to the usual percent-encoding, `.` becomes `~2E`: the gateway serves the console's
  * page for addresses without a file extension, and the ids of turns may contain dots.
  */
 export function encodeSegment(value: string): string {

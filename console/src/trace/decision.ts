@@ -1,4 +1,4 @@
-// What a model has decided, read from the recorded output of its step.
+// The decision of a model, read from the recorded output of its step.
 
 export interface Action {
   type: string

@@ -1,4 +1,4 @@
-// A turn while it runs, from its events: what has been done so far, and what is under way.
+// A running turn, built from its events: the finished steps and those under way.
 
 import type { LiveEvent } from '$/live'
 import { depthOf, type Row } from './rows'

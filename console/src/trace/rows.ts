@@ -35,6 +35,6 @@ export function rowsOf(steps: readonly Step[]): Row[] {
     const end = time(step.at)
     return { key: step.key, kind: step.kind, target: step.target ?? '', start: end - step.ms, end, ok: step.ok, depth: depthOf(step.key), step }
   })
-  // By their begin; what contains others before what it contains.
+  // By their begin. A step that contains others comes before them.
   return rows.sort((a, b) => a.start - b.start || (b.end ?? 0) - (a.end ?? 0) || a.depth - b.depth)
 }

@@ -39,7 +39,6 @@ export default {
   'fact.models': 'Models',
   'fact.budget': 'Budget',
   'fact.day': 'Used today',
-  'fact.stages': 'Stages',
   playground: 'Talk to it',
   author: 'Change in a dialogue',
   start: 'Start a run',

@@ -42,7 +42,6 @@ export default {
   'fact.models': '模型',
   'fact.budget': '预算',
   'fact.day': '今日已用',
-  'fact.stages': '阶段',
   playground: '与它对话',
   author: '在对话中修改',
   start: '启动运行',

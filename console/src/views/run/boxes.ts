@@ -1,4 +1,4 @@
-// A run as nested boxes: the structure of its workflow, filled with what the run has recorded.
+// A run as nested boxes: the structure of its workflow, filled with the run's record.
 
 import type { Schema } from '$/api'
 import { hasEnded, type EdgeShape, type NodeShape, type RunStatus, type StageShape, type StageState, type Structure, type Structures } from '$/runs'
@@ -34,7 +34,7 @@ export interface Page {
   children: Box[]
 }
 
-/** What events have said since the run was loaded. */
+/** States of stages from the events since the run was loaded, by path. */
 export type LiveStates = ReadonlyMap<string, StageState>
 
 export interface RunLike {
@@ -203,7 +203,7 @@ function layoutOf(shape: Structure | undefined, id: string): Layout {
   if (shape?.type === 'parallel') return 'branches'
   if (shape?.type === 'conditional') return 'routes'
   if (shape?.type === 'graph') return 'graph'
-  // The steps of a plan that a model has made run side by side.
+  // The steps of a plan that a model has made run in parallel.
   return id === 'orchestrator' ? 'branches' : 'sequence'
 }
 

@@ -1,4 +1,4 @@
-// What events of a run change in it before it is loaded again.
+// Changes of a run by its events, before it is loaded again.
 
 import type { LiveEvent } from '$/live'
 import type { StageState } from '$/runs'

@@ -1,4 +1,4 @@
-// What the boxes of a run share: the selected stage, growing texts, and the time of now.
+// State that the boxes of a run share: the selected stage, growing texts, and the current time.
 
 import { getContext, setContext } from 'svelte'
 import type { Growing } from './live-run'

@@ -1,4 +1,4 @@
-// The listing of runs: what is asked for, and what events change in it.
+// The listing of runs: its filters, and the changes by events.
 
 import { get, type Schema } from '$/api'
 import type { ListingOptions, LiveEvent } from '$/live'
@@ -24,8 +24,8 @@ export function filtersOf(query: URLSearchParams): Filters {
 export function runsListing(filters: Filters): ListingOptions<RunRow> {
   return {
     async load(after, signal) {
-      const { runs, next, ...rest } = await get('/api/v1/runs', { query: { ...filters, after, limit: 50 }, signal })
-      return { items: runs, next, as_of: (rest as { as_of?: number }).as_of ?? null }
+      const { runs, next, as_of } = await get('/api/v1/runs', { query: { ...filters, after, limit: 50 }, signal })
+      return { items: runs, next, as_of }
     },
     key: (run) => run.run_id,
     filter: { types: ['run'] },
@@ -33,7 +33,7 @@ export function runsListing(filters: Filters): ListingOptions<RunRow> {
   }
 }
 
-/** Shows the begin and the end of a run at once; everything else comes with the next listing. */
+/** Shows the begin and the end of a run before the next load, which brings everything else. */
 export function touch(runs: RunRow[], events: LiveEvent[]): RunRow[] {
   const changes = new Map<string, RunStatus>()
   for (const { event } of events) {
@@ -48,7 +48,7 @@ export function touch(runs: RunRow[], events: LiveEvent[]): RunRow[] {
   if (changes.size === 0) return runs
   return runs.map((run) => {
     const status = changes.get(run.run_id)
-    // "Failed" may also be a cancelled run: the listing that follows says which.
+    // "Failed" may also be a cancelled run: the next load shows which.
     return status && status !== run.status ? { ...run, status } : run
   })
 }

@@ -1,8 +1,7 @@
-// The listing of sessions: what is asked for, and what events change in it.
+// The listing of sessions: its filters, and the changes by events.
 
 import { get, type Schema } from '$/api'
-import type { ListingOptions } from '$/live'
-import type { LiveEvent } from '$/live'
+import type { ListingOptions, LiveEvent } from '$/live'
 
 export type SessionRow = Schema<'SessionSummary'>
 export type Status = Schema<'Status'>
@@ -22,8 +21,8 @@ export function filtersOf(query: URLSearchParams): Filters {
 export function sessionsListing(filters: Filters): ListingOptions<SessionRow> {
   return {
     async load(after, signal) {
-      const { sessions, next, ...rest } = await get('/api/v1/sessions', { query: { ...filters, after, limit: 50 }, signal })
-      return { items: sessions, next, as_of: (rest as { as_of?: number }).as_of ?? null }
+      const { sessions, next, as_of } = await get('/api/v1/sessions', { query: { ...filters, after, limit: 50 }, signal })
+      return { items: sessions, next, as_of }
     },
     key: (session) => session.session_id,
     filter: { types: ['status', 'turn'] },
@@ -31,7 +30,7 @@ export function sessionsListing(filters: Filters): ListingOptions<SessionRow> {
   }
 }
 
-/** Shows new statuses at once and moves changed sessions to the front, as the API lists them. */
+/** Shows new statuses before the next load and moves changed sessions to the front, as the API lists them. */
 export function touch(sessions: SessionRow[], events: LiveEvent[], filters: Filters): SessionRow[] {
   const changed = new Map<string, SessionRow>()
   for (const { type, session_id, event } of events) {

@@ -3,8 +3,6 @@ export default {
   'tab.label': 'Parts of the turn',
   'tab.trace': 'Trace',
   'tab.json': 'JSON',
-  'fact.job': 'Job',
-  'fact.outcome': 'Outcome',
   'fact.time': 'Time',
   'fact.waited': 'Waited in the lane',
   'fact.tokens': 'Tokens',

@@ -6,8 +6,6 @@ export default {
   'tab.label': '轮次的各部分',
   'tab.trace': '轨迹',
   'tab.json': 'JSON',
-  'fact.job': '任务',
-  'fact.outcome': '结果',
   'fact.time': '耗时',
   'fact.waited': '在通道中等待',
   'fact.tokens': 'Token 数',
