@@ -1,7 +1,7 @@
 //! `turnwheel agents replay`: replays recorded turns against the agent in a file.
 
 use crate::agent_drafts::{companions, in_file};
-use crate::client::GatewayClient;
+use crate::client::{GatewayClient, SessionFilter};
 use crate::connection;
 use crate::failure::Failure;
 use crate::known_names;
@@ -16,7 +16,6 @@ use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use storage::store::records::SessionQuery;
 use turnwheel::rehearsal::{RecordedTurn, Rehearsal, Replay, Replayed, ReplayedTurn, TurnEnd};
 use types::duration;
 use types::timestamp::Timestamp;
@@ -89,8 +88,8 @@ impl ReplayAgent {
             Some(session_id) => vec![session_id.clone()],
             None => {
                 let agent_id = Some(self.agent.as_deref().unwrap_or(file_id).to_owned());
-                let query = SessionQuery { agent_id, limit: MAX_SESSIONS, ..SessionQuery::default() };
-                client.sessions(&query).await?.into_iter().map(|session| session.session_id).collect()
+                let filter = SessionFilter { agent_id, ..SessionFilter::default() };
+                client.sessions(&filter, MAX_SESSIONS).await?.into_iter().map(|session| session.session_id).collect()
             }
         };
         let read: Vec<Vec<(Timestamp, RecordedTurn)>> = stream::iter(sessions)

@@ -6,8 +6,10 @@ mod deletion;
 mod events;
 mod knowledge;
 mod pages;
+mod sessions;
 
 pub use events::{Events, Followed};
+pub use sessions::SessionFilter;
 
 use crate::failure::Failure;
 use base::http_client;
@@ -22,7 +24,7 @@ use commands::run_answers::{AnsweredRun, NewAnswer};
 use commands::run_details::{RunDetails, RunDiagram, RunSummary};
 use commands::runs::{NewRun, StartedRun};
 use commands::session_decisions::SessionDecision;
-use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
+use commands::sessions::{SessionDetails, TurnDetails};
 use commands::timers::PendingTimer;
 use commands::workflows::WorkflowSummary;
 use definitions::agent::{AgentRecord, StoredAgent};
@@ -35,7 +37,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
 use storage::store::Process;
-use storage::store::records::SessionQuery;
 use types::audit::AuditEntry;
 use types::job::Command;
 use types::run::RunQuery;
@@ -102,13 +103,6 @@ impl GatewayClient {
 
     pub async fn send(&self, message: &NewMessage) -> anyhow::Result<Accepted> {
         self.call(self.api(Method::POST, &["messages"]).json(message)).await
-    }
-
-    pub async fn sessions(&self, query: &SessionQuery) -> anyhow::Result<Vec<SessionSummary>> {
-        let status = query.status.map(|status| ("status", status.to_string()));
-        let agent = query.agent_id.clone().map(|agent_id| ("agent_id", agent_id));
-        let filters: Vec<_> = status.into_iter().chain(agent).collect();
-        self.entries(self.api(Method::GET, &["sessions"]).query(&filters), "sessions", query.limit).await
     }
 
     /// The session, and whether its lane has jobs.

@@ -1,6 +1,6 @@
 //! `turnwheel sessions`: lists, shows, cancels, releases, closes and deletes conversations.
 
-use crate::client::GatewayClient;
+use crate::client::{GatewayClient, SessionFilter};
 use crate::connection;
 use crate::deletion::{self, DeleteArgs};
 use crate::failure::Failure;
@@ -13,9 +13,10 @@ use base::clock;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
-use commands::sessions::SessionSummary;
+use commands::session_listing::SessionSummary;
 use serde_json::json;
-use storage::store::records::SessionQuery;
+use std::time::Duration;
+use types::duration;
 use types::job::Command;
 use types::session::{Role, Session, Status};
 use types::timestamp::Timestamp;
@@ -30,7 +31,9 @@ const LIST: &str = "\
 Examples:
   turnwheel sessions list                                    last changed first
   turnwheel sessions list --status transferred --watch       conversations that humans handle, live
-  turnwheel sessions list --agent sales --limit 200 --json";
+  turnwheel sessions list --agent sales --limit 200 --json
+  turnwheel sessions list --waiting                          a user or a human has to act
+  turnwheel sessions list --search '退货 order' --since 2h   both words, changed in the last 2 hours";
 
 const SHOW: &str = "\
 Examples:
@@ -108,6 +111,24 @@ pub struct ListSessions {
     /// Only sessions of this agent
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
+    /// Only sessions of this channel
+    #[arg(long, value_parser = crate::id)]
+    channel: Option<String>,
+    /// Only sessions of this user
+    #[arg(long, value_parser = crate::id)]
+    user: Option<String>,
+    /// Only sessions that wait for a user's answer or a human; `--waiting false` lists the others
+    #[arg(long, num_args = 0..=1, default_missing_value = "true")]
+    waiting: Option<bool>,
+    /// Only sessions that changed at this time or later: 2026-01-02T03:04:05Z, or 2h for two hours ago
+    #[arg(long, value_parser = moment)]
+    since: Option<Moment>,
+    /// Only sessions that last changed before this time
+    #[arg(long, value_parser = moment)]
+    until: Option<Moment>,
+    /// Only sessions whose last 100 messages have all of these words
+    #[arg(long, value_name = "WORDS")]
+    search: Option<String>,
     #[command(flatten)]
     listing: ListArgs,
 }
@@ -126,6 +147,43 @@ fn status(text: &str) -> Result<Status, String> {
         .map_err(|_| "must be one of acknowledged, processing, typing, ready, cancelled, transferred".to_owned())
 }
 
+/// A time on the command line.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl Moment {
+    fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => now.minus(ago),
+        }
+    }
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    let at = text.parse().map(Moment::At).ok();
+    let found = at.or_else(|| duration::parse(text).map(Moment::Ago).ok());
+    found.ok_or_else(|| "must be a time such as 2026-01-02T03:04:05Z, or a duration such as 2h".to_owned())
+}
+
+impl ListSessions {
+    fn filter(&self, now: Timestamp) -> SessionFilter {
+        SessionFilter {
+            status: self.status,
+            agent_id: self.agent.clone(),
+            channel: self.channel.clone(),
+            user_id: self.user.clone(),
+            waiting: self.waiting,
+            since: self.since.map(|since| since.from(now)),
+            until: self.until.map(|until| until.from(now)),
+            q: self.search.clone(),
+        }
+    }
+}
+
 impl Sessions {
     pub async fn run(self, loaded: &LoadedSettings) -> anyhow::Result<()> {
         let tasks = Tasks::new();
@@ -142,14 +200,12 @@ impl Sessions {
 }
 
 async fn list(client: &GatewayClient, which: &ListSessions) -> anyhow::Result<String> {
-    let (agent_id, limit) = (which.agent.clone(), which.listing.limit());
-    let sessions =
-        client.sessions(&SessionQuery { status: which.status, agent_id, limit, ..SessionQuery::default() }).await?;
+    let sessions = client.sessions(&which.filter(clock::now()), which.listing.limit()).await?;
     which.listing.text("sessions", sessions, |sessions| rows(sessions, clock::now()))
 }
 
 fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
-    let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed"]);
+    let mut rows = table(&["session", "agent", "user", "channel", "status", "timers", "changed", "last message"]);
     for session in sessions {
         let closed = if session.closed_at.is_some() { " (closed)" } else { "" };
         let asks = session.waiting.map(|waiting| format!(" ({} waits)", waiting.flow)).unwrap_or_default();
@@ -161,6 +217,7 @@ fn rows(sessions: Vec<SessionSummary>, now: Timestamp) -> String {
             format!("{}{closed}{asks}", session.status),
             session.timers.to_string(),
             ago(session.updated_at, now),
+            session.last_message.map(|last| format!("{}: {}", who(last.role), last.text)).unwrap_or_default(),
         ]);
     }
     rows.to_string()
@@ -181,6 +238,14 @@ async fn show(client: &GatewayClient, which: &ShowSession) -> anyhow::Result<Str
         return pretty(&session);
     }
     Ok(describe(&session, clock::now()).join("\n"))
+}
+
+fn who(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "agent",
+        Role::Human => "human",
+    }
 }
 
 fn ago(at: Timestamp, now: Timestamp) -> String {
@@ -235,11 +300,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
         lines.push(format!("history{more}"));
     }
     for entry in &session.history[earlier..] {
-        let who = match entry.role {
-            Role::User => "user",
-            Role::Assistant => "agent",
-            Role::Human => "human",
-        };
+        let who = who(entry.role);
         let kind = entry.kind.as_deref().map(|kind| format!(" [{kind}]")).unwrap_or_default();
         lines.push(printable(&format!("  {who}{kind} {}", entry.text.replace('\n', " "))));
     }

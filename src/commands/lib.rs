@@ -18,7 +18,7 @@
 //!
 //! Reading:
 //!
-//! - [`sessions`]: sessions and turns. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
+//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
 //! - [`paging`]: the bounds and the cursors of listings.
 //! - [`decisions`]: judging decisions of coordinator agents.
@@ -48,6 +48,7 @@ pub mod run_details;
 pub mod run_inputs;
 pub mod runs;
 pub mod session_decisions;
+pub mod session_listing;
 pub mod sessions;
 pub mod timers;
 pub mod workflows;

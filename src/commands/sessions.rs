@@ -3,59 +3,9 @@
 use serde::{Deserialize, Serialize};
 use storage::queue::{self, Queue};
 use storage::store::records::TurnPlace;
-use types::session::{Kind, Session, Status, Waiting};
+use types::session::Session;
 use types::step::StepRecord;
-use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
-
-/// A session in a listing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct SessionSummary {
-    /// The id of the session.
-    pub session_id: String,
-    /// The agent of the session.
-    pub agent_id: String,
-    /// The id that the channel gives the user.
-    pub user_id: String,
-    /// The channel of the session.
-    pub channel: String,
-    /// Whether the session is a chat or the lane of a run.
-    pub kind: Kind,
-    /// The status of the current turn.
-    pub status: Status,
-    /// The reason for the status `cancelled`.
-    pub status_reason: Option<String>,
-    /// The number of pending timers.
-    pub timers: usize,
-    /// The flow that waits for the user's input; missing when none waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<Waiting>,
-    /// When the conversation was closed; null while it is open.
-    pub closed_at: Option<Timestamp>,
-    /// When the session was created.
-    pub created_at: Timestamp,
-    /// When the session last changed.
-    pub updated_at: Timestamp,
-}
-
-impl From<Session> for SessionSummary {
-    fn from(session: Session) -> Self {
-        Self {
-            session_id: session.session_id,
-            agent_id: session.agent_id,
-            user_id: session.user_id,
-            channel: session.channel,
-            kind: session.kind,
-            status: session.workflow_state.status,
-            status_reason: session.status_reason,
-            timers: session.timers.len(),
-            waiting: session.waiting.map(|waiting| *waiting),
-            closed_at: session.closed_at,
-            created_at: session.created_at,
-            updated_at: session.updated_at,
-        }
-    }
-}
 
 /// Removes the internal fields of a session document: lease, open turn and outbox.
 pub fn public_view(session: Session) -> Session {
@@ -105,7 +55,8 @@ pub struct TurnDetails {
 mod tests {
     use super::*;
     use types::event::{EventType, OutEvent};
-    use types::session::{Lease, OpenTurn};
+    use types::session::{Lease, OpenTurn, Status};
+    use types::timestamp::Timestamp;
 
     #[test]
     fn lease_open_turn_and_outbox_are_not_shown() {

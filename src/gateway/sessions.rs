@@ -9,13 +9,16 @@ use axum::Json;
 use axum::extract::State;
 use commands::error::CommandError;
 use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds, fit, wide_bounds};
-use commands::sessions::{SessionDetails, SessionSummary, TurnDetails, has_jobs, public_view, turn_place};
+use commands::session_listing::{MAX_EXAMINED, MAX_SEARCH_CHARS, SessionSummary, list_sessions, search_words};
+use commands::sessions::{SessionDetails, TurnDetails, has_jobs, public_view, turn_place};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use storage::store::records::SessionQuery;
+use types::access::Scope;
 use types::ids::{self, Id};
 use types::page::{Bounds, Place};
 use types::session::{Kind, Session, Status};
+use types::timestamp::Timestamp;
 use types::turn::TurnRecord;
 
 /// How long a response waits for the queue before it omits `has_jobs` or `as_of`.
@@ -43,7 +46,7 @@ pub(super) struct TurnList {
     next: Option<String>,
 }
 
-/// Filter of the listing.
+/// Filter of the listing. All of the given conditions apply.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct SessionFilter {
     /// Only sessions in this status.
@@ -51,6 +54,22 @@ pub(super) struct SessionFilter {
     /// Only sessions of this agent.
     #[schemars(with = "Option<Id>")]
     agent_id: Option<String>,
+    /// Only sessions of this channel.
+    #[schemars(with = "Option<Id>")]
+    channel: Option<String>,
+    /// Only sessions of this user.
+    #[schemars(with = "Option<Id>")]
+    user_id: Option<String>,
+    /// True for only the sessions that wait for a user's answer or that a human has; false for the others.
+    waiting: Option<bool>,
+    /// Only sessions whose `updated_at` is this time or later.
+    since: Option<Timestamp>,
+    /// Only sessions whose `updated_at` is earlier than this time.
+    until: Option<Timestamp>,
+    /// Only sessions whose history has all of these words, in upper or lower case. Spaces separate words. At most 10
+    /// words.
+    #[schemars(length(max = MAX_SEARCH_CHARS))]
+    q: Option<String>,
     /// The highest number of sessions.
     #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
@@ -58,26 +77,54 @@ pub(super) struct SessionFilter {
     after: Option<String>,
 }
 
+impl SessionFilter {
+    /// The query of a caller with this scope. Fails with `invalid_id` or `invalid_query`.
+    fn query(self, scope: Scope) -> Result<SessionQuery, CommandError> {
+        let Self { status, agent_id, channel, user_id, waiting, since, until, q, limit, after } = self;
+        let ids = [("agent_id", &agent_id), ("channel", &channel), ("user_id", &user_id)];
+        for (name, id) in ids.into_iter().filter_map(|(name, id)| Some((name, id.as_ref()?))) {
+            ids::check(name, id)?;
+        }
+        let words = search_words(q.as_deref().unwrap_or_default())?;
+        let Bounds { after, limit, max_bytes } = bounds(after, limit)?;
+        let max_examined = MAX_EXAMINED;
+        Ok(SessionQuery {
+            scope,
+            status,
+            agent_id,
+            channel,
+            user_id,
+            waiting,
+            since,
+            until,
+            words,
+            limit,
+            after,
+            max_bytes,
+            max_examined,
+        })
+    }
+}
+
 pub(super) const LIST: Operation = Operation::get("/api/v1/sessions", "sessions", "list_sessions")
     .roles(READERS)
     .shows(Reach::Selected)
     .summary("Lists sessions, last changed first.")
+    .details(
+        "A page with filters compares at most 10,000 sessions: it may have fewer entries than `limit`, or none, and a \
+         `next`. Secrets are masked in `last_message`.",
+    )
     .query::<SessionFilter>()
     .ok::<SessionList>("The sessions");
 pub(super) async fn list(
     State(state): State<GatewayState>,
     caller: Caller,
-    Filter(mut which): Filter<SessionFilter>,
+    Filter(which): Filter<SessionFilter>,
 ) -> Result<Json<SessionList>, Reject> {
-    if let Some(agent_id) = &which.agent_id {
-        ids::check("agent_id", agent_id)?;
-    }
-    let Bounds { after, limit, max_bytes } = bounds(which.after.take(), which.limit)?;
-    let SessionFilter { status, agent_id, .. } = which;
-    let query = SessionQuery { status, agent_id, scope: caller.scope().clone(), limit, after, max_bytes };
+    let query = which.query(caller.scope().clone())?;
     let as_of = as_of(&state).await;
-    let page = state.store.sessions_page(query).await?.map(SessionSummary::from);
-    let Listing { items: sessions, next } = fit(page, |session| (session.updated_at, session.session_id.clone()));
+    let listed = list_sessions(state.store.as_ref(), &state.settings, query).await?;
+    let Listing { items: sessions, next } = listed;
     Ok(Json(SessionList { sessions, next, as_of }))
 }
 

@@ -46,6 +46,7 @@ mod lagging;
 mod layers;
 mod limits;
 mod logging;
+mod long_listings;
 mod lost_ends;
 mod metrics;
 mod model;

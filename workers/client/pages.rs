@@ -29,11 +29,10 @@ impl GatewayClient {
         loop {
             let mut page = self.page(&asked, limit - entries.len(), after).await?;
             let more: Vec<T> = serde_json::from_value(page[field].take())?;
-            let is_empty = more.is_empty();
             entries.extend(more);
             after = page["next"].as_str().map(str::to_owned);
-            // A gateway of an earlier version has no cursors.
-            if after.is_none() || is_empty || entries.len() >= limit {
+            // A page without entries may have a cursor, too. A gateway of an earlier version has no cursors.
+            if after.is_none() || entries.len() >= limit {
                 return Ok(entries);
             }
         }

@@ -6,6 +6,7 @@ use super::days::DAYS;
 use super::document::failed;
 use super::processes::PROCESSES;
 use super::runs::RUNS;
+use super::session_listing::WAITING_FIELDS;
 use super::versioned_collection::VersionedCollection;
 use super::{Commands, Db, MongoStore};
 use base::config::Settings;
@@ -199,6 +200,8 @@ pub const HISTORY_WINDOW: &str = "minSnapshotHistoryWindowInSeconds";
 pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let sparse = IndexOptions::builder().sparse(true).build();
     let (of_sessions, of_named, of_formats) = (sparse.clone(), sparse.clone(), sparse.clone());
+    // Listings of the sessions that wait for people read these.
+    let of_waiting = WAITING_FIELDS.map(|field| ("sessions", doc! {field: 1}, Some(sparse.clone())));
     let of_users = IndexOptions::builder().partial_filter_expression(doc! {"user_id": {"$gt": ""}}).build();
     let a_time = doc! {"closed_at": {"$gt": bson::DateTime::from_millis(0)}};
     let of_closed = IndexOptions::builder().partial_filter_expression(a_time).build();
@@ -240,6 +243,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
         (AUDIT, doc! {"expires_at": 1}, Some(expiring.clone())),
         (PROCESSES, doc! {"expires_at": 1}, Some(expiring)),
     ];
+    indexes.extend(of_waiting);
     indexes.extend(super::authoring::indexes());
     indexes.extend(super::drafts::indexes());
     indexes

@@ -9,7 +9,7 @@
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
 //! - [`versioned_collection`]: agents and workflows. `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
-//! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
+//! - [`timers`]: due timers and the scheduler's election. `session_listing`: listings of sessions. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
 //! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
@@ -40,6 +40,7 @@ mod processes;
 mod queries;
 mod runs;
 pub mod schema;
+mod session_listing;
 mod session_plans;
 mod sizes;
 mod timers;
@@ -68,7 +69,7 @@ use storage::queue::Storage;
 use storage::store::batcher::Batcher;
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, TimerPlace, TurnPlace,
+    SessionPage, SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
 use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError};
@@ -261,7 +262,7 @@ impl Store for MongoStore {
         self.reads.submit(session_id.to_owned()).await
     }
 
-    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage> {
         self.db.sessions(query).await
     }
 

@@ -1,17 +1,14 @@
 //! Reading sessions, and the searches of the housekeeping.
 
 use super::Db;
-use super::connect::one_more;
 use super::document::date;
 use super::lane::read_session;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, doc};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::Result;
-use storage::store::records::{AbandonedLane, IdleSession, SessionQuery};
-use types::access::Scope;
+use storage::store::records::{AbandonedLane, IdleSession};
 use types::format;
-use types::page::Page;
 use types::session::Session;
 use types::timestamp::Timestamp;
 
@@ -27,22 +24,6 @@ impl Db {
         // Cached, because a caller that reads a session, for example for a timer's job, acquires its lane next.
         sessions.iter().flatten().flatten().for_each(|session| self.cache.offer(session));
         Ok(sessions)
-    }
-
-    pub(super) async fn sessions(&self, query: SessionQuery) -> Result<Page<Session>> {
-        let mut filter = doc! {"kind": {"$ne": "run"}};
-        if let Some(status) = query.status {
-            filter.insert("workflow_state.status", status.as_str());
-        }
-        if let Some(agent_id) = query.agent_id {
-            filter.insert("agent_id", agent_id);
-        }
-        let behind = query.after.map(|(at, id)| behind("updated_at", at, &id)).unwrap_or_default();
-        let filter = doc! {"$and": [filter, in_scope(&query.scope), behind, readable()]};
-        let collection = self.database.collection::<RawDocumentBuf>("sessions");
-        let find = collection.find(filter).sort(doc! {"updated_at": -1, "_id": -1});
-        let find = find.projection(doc! {"history": 0, "outbox": 0}).limit(one_more(query.limit));
-        self.page(find, query.limit, query.max_bytes).await?.try_map(|raw| read_session(&raw))
     }
 
     pub(super) async fn abandoned_lanes(&self, grace: Duration, limit: usize) -> Result<Vec<AbandonedLane>> {
@@ -113,20 +94,4 @@ pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
     let earlier = [doc! {field: {"$lt": date(at)}}, doc! {field: date(at), "_id": {"$lt": id}}];
     // The first condition bounds the scan of the index.
     doc! {field: {"$lte": date(at)}, "$or": earlier.to_vec()}
-}
-
-/// The filter for the sessions of a scope.
-fn in_scope(scope: &Scope) -> Document {
-    let mut filter = Document::new();
-    if !scope.channels.is_empty() {
-        filter.insert("channel", doc! {"$in": &scope.channels});
-    }
-    if !scope.agents.is_empty() {
-        filter.insert("agent_id", doc! {"$in": &scope.agents});
-    }
-    if let Some(prefix) = &scope.session_prefix {
-        // No character of an id is greater, so this is the end of all ids with the prefix.
-        filter.insert("_id", doc! {"$gte": prefix, "$lt": format!("{prefix}\u{10ffff}")});
-    }
-    filter
 }

@@ -68,11 +68,18 @@ pub(super) fn append(
     Ok(HistoryRange { entries: first..end, cleared })
 }
 
+type HistoryTable = redb::ReadOnlyTable<(&'static str, u64), Vec<&'static [u8]>>;
+
 /// Reads the history of a session.
 pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, FileFault> {
     let first = read.open_table(SESSIONS)?.get(id)?.map_or(FIRST_ENTRY, |row| row.value().2);
+    entries(&read.open_table(HISTORY)?, id, first)
+}
+
+/// Reads the history of a session whose first entry has this number.
+pub(super) fn entries(table: &HistoryTable, id: &str, first: u64) -> Result<Vec<Entry>, FileFault> {
     let mut entries = Vec::new();
-    for row in read.open_table(HISTORY)?.range((id, 0)..=(id, u64::MAX))? {
+    for row in table.range((id, 0)..=(id, u64::MAX))? {
         let (key, said) = row?;
         let said = said.value();
         for (_, entry) in (key.value().1..).zip(said).filter(|(number, _)| *number >= first) {
@@ -80,6 +87,16 @@ pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, FileF
         }
     }
     Ok(entries)
+}
+
+/// Reads the last entry of a history whose first entry has this number.
+pub(super) fn last(table: &HistoryTable, id: &str, first: u64) -> Result<Option<Entry>, FileFault> {
+    let Some(row) = table.range((id, 0)..=(id, u64::MAX))?.next_back() else { return Ok(None) };
+    let (key, said) = row?;
+    let said = said.value();
+    let end = key.value().1 + said.len() as u64;
+    let last = said.last().filter(|_| end > first);
+    last.map(|entry| decode(|| format!("the history of session `{id}`"), entry)).transpose()
 }
 
 #[cfg(test)]

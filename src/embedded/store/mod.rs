@@ -8,7 +8,7 @@
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
 //! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
+//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `session_listing`: listings of sessions. [`queries`] has the other reads. `sizes`: the largest sessions.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
 //!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
 //!   commit's outbox to the queue in the same file.
@@ -37,6 +37,7 @@ mod queries;
 mod rights;
 mod runs;
 mod secret;
+mod session_listing;
 mod session_plans;
 mod sessions;
 mod sizes;
@@ -70,7 +71,7 @@ use storage::backup::FileCopy;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, SessionSize, TimerPlace, TurnPlace,
+    SessionPage, SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, StoreError, lane, session_cache};
@@ -345,8 +346,8 @@ impl Store for EmbeddedStore {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
     }
 
-    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
-        Ok(self.file.read(|read| queries::sessions(read, &query))?)
+    async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage> {
+        Ok(self.file.read(|read| session_listing::sessions(read, &query))?)
     }
 
     async fn turns_page(&self, session_id: &str, bounds: Bounds<TurnPlace>) -> Result<Page<TurnRecord>> {

@@ -8,9 +8,9 @@ use redb::{ReadTransaction, ReadableTable};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use storage::store::records::{DueTimer, IdleSession, SessionQuery, TimerPlace, TurnPlace};
+use storage::store::records::{DueTimer, IdleSession, TimerPlace, TurnPlace};
 use types::page::{Bounds, Page, PageBuilder};
-use types::session::{Kind, Session};
+use types::session::Session;
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::{TurnMark, TurnRecord};
@@ -51,7 +51,7 @@ pub(super) fn session(read: &ReadTransaction, id: &str) -> Result<Option<Session
     Ok(Some(session))
 }
 
-type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, u64, &'static [u8])>;
+pub(super) type SessionTable = redb::ReadOnlyTable<&'static str, (i64, u8, u64, &'static [u8])>;
 
 /// Reads a session as its last commit wrote it, without its history.
 pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, FileFault> {
@@ -59,39 +59,6 @@ pub(super) fn head(table: &SessionTable, id: &str) -> Result<Option<Session>, Fi
         Some(value) => decode(|| session_name(id), value.value().3).map(Some),
         None => Ok(None),
     }
-}
-
-/// Lists sessions, the last changed first. Decodes only the sessions that it returns or has to filter.
-pub(super) fn sessions(read: &ReadTransaction, query: &SessionQuery) -> Result<Page<Session>, FileFault> {
-    let (table, mut lanes) = (read.open_table(SESSIONS)?, lanes::all(read)?);
-    let mut order = Vec::new();
-    for row in table.iter()? {
-        let (id, value) = row?;
-        let updated_at = lanes.get(id.value()).map_or(value.value().0, |lane| lane.updated_at.as_millis());
-        order.push((updated_at, id.value().to_owned()));
-    }
-    if let Some((at, id)) = &query.after {
-        order.retain(|(updated_at, other)| (*updated_at, other) < (at.as_millis(), id));
-    }
-    order.sort_unstable();
-    let mut page = PageBuilder::new(query.limit, query.max_bytes);
-    for (_, id) in order.into_iter().rev() {
-        let Some(row) = table.get(id.as_str())? else { continue };
-        let bytes = row.value().3;
-        let mut session: Session = decode(|| session_name(&id), bytes)?;
-        if let Some(lane) = lanes.remove(&id) {
-            lane.apply_to(&mut session);
-        }
-        if session.kind != Kind::Run
-            && query.status.is_none_or(|status| session.workflow_state.status == status)
-            && query.agent_id.as_ref().is_none_or(|agent| session.agent_id == *agent)
-            && query.scope.covers(&id, &session.channel, &session.agent_id)
-            && !page.push(session, bytes.len())
-        {
-            break;
-        }
-    }
-    Ok(page.finish())
 }
 
 /// Lists chat sessions that have waited only for their user since `before`.

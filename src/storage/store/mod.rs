@@ -2,7 +2,7 @@
 //!
 //! - [`Store`]: the trait that the backends implement. A call concerns one session or document; the backends group
 //!   concurrent calls into bulk commands.
-//! - [`records`]: the requests and results of these calls.
+//! - [`records`]: the requests and results of these calls. [`session_query`]: the filter of a listing of sessions.
 //! - [`authoring`]: the states of authoring dialogues. [`drafts`]: the documents that they make.
 //! - [`erasure`]: deletes what belongs to a session, a user or an agent.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
@@ -20,6 +20,7 @@ pub mod erasure;
 pub mod lane;
 pub mod process;
 pub mod session_cache;
+pub mod session_query;
 pub mod versioned;
 
 pub use authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
@@ -296,15 +297,15 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     /// result compares `epoch` and `last_seq` with the values that it knows.
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
-    /// Returns sessions without their histories, the last changed first. Commits and recorded statuses are changes. A
+    /// Returns sessions with only the last entry of their histories, the last changed first. Commits and recorded statuses are changes. A
     /// store may also count acquisitions and releases. Sessions that changed in the same millisecond are ordered by id,
     /// descending.
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
-        Ok(self.sessions_page(query).await?.items)
+        Ok(self.sessions_page(query).await?.page.items)
     }
 
-    /// Returns the sessions of [`Store::sessions`], and whether there are more.
-    async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>>;
+    /// Returns the sessions of [`Store::sessions`], and where the listing goes on.
+    async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage>;
 
     /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
     /// `committed_at`, then by turn id, both descending.

@@ -1,10 +1,10 @@
 //! The requests and results of the [`Store`](super::Store).
 
+pub use super::session_query::{SessionPage, SessionPlace, SessionQuery};
 use base::clock::Moment;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use types::access::Scope;
 use types::event::OutEvent;
 use types::run::RunRecord;
 use types::session::{Entry, Handoff, Kind, Session, Status, Task, Waiting, WorkflowState};
@@ -231,35 +231,10 @@ pub struct LeaseKey {
     pub epoch: u64,
 }
 
-/// A filter for listing sessions. The lanes of runs are never listed.
-#[derive(Clone, Debug)]
-pub struct SessionQuery {
-    /// Only sessions that this scope covers.
-    pub scope: Scope,
-    /// Lists only sessions with this status.
-    pub status: Option<Status>,
-    /// Lists only sessions of this agent.
-    pub agent_id: Option<String>,
-    /// The largest number of sessions to return.
-    pub limit: usize,
-    /// Lists only sessions behind this place.
-    pub after: Option<SessionPlace>,
-    /// The listing ends before the session with which it would have more bytes, but not before the first one.
-    pub max_bytes: usize,
-}
-
-/// The place of a session in the listing: when it last changed, and its id.
-pub type SessionPlace = (Timestamp, String);
 /// The place of a turn among those of its session: its start, its commit, its id.
 pub type TurnPlace = (Timestamp, (Timestamp, String));
 /// The place of a timer in the listing: when it is due, its session, its id.
 pub type TimerPlace = (Timestamp, (String, String));
-
-impl Default for SessionQuery {
-    fn default() -> Self {
-        Self { scope: Scope::default(), status: None, agent_id: None, limit: 50, after: None, max_bytes: usize::MAX }
-    }
-}
 
 /// Timers that are due, or will be soon.
 #[derive(Clone, Debug)]

@@ -1,12 +1,15 @@
 //! The session document and the rules for it, without any storage: [`status`](crate::status) has the legal status
-//! transitions, [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts.
+//! transitions, [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts, [`search`] the
+//! words that a listing looks for.
 
 pub mod history;
+pub mod search;
 
 pub mod transcript;
 
 pub use crate::status::{IllegalTransition, Status};
 pub use history::{Entry, Role};
+pub use search::Words;
 pub use transcript::Transcript;
 
 use crate::event::OutEvent;

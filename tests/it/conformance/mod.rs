@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -16,6 +16,7 @@ mod lanes;
 mod listings;
 mod queue;
 pub mod runs;
+mod session_listing;
 pub mod session_plans;
 mod store;
 mod values;
@@ -111,6 +112,11 @@ macro_rules! store_suite {
             a_session_whose_lane_is_open_is_not_idle
             a_limit_of_zero_lists_nothing
             the_audit_trail_is_read_from_its_end_and_on_from_an_entry
+        }
+        $crate::conformance::cases! { $open, session_listing:
+            sessions_are_found_by_channel_user_time_and_what_they_wait_for
+            sessions_are_found_by_the_words_of_their_histories
+            a_bounded_listing_goes_on_where_it_ended
         }
         $crate::conformance::cases! { $open, erasure:
             a_seized_lane_is_lost_to_its_holder_for_good

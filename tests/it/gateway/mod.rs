@@ -5,6 +5,7 @@ mod models;
 mod operators;
 mod pages;
 mod quotas;
+mod sessions;
 
 use crate::scenarios::{answer, engine, sales, sales_with};
 use crate::support::backend::{embedded, embedded_with};

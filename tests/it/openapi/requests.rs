@@ -45,6 +45,13 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), "/healthz", "/healthz", None, 200),
         asked(get.clone(), "/readyz", "/readyz", None, 200),
         asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?status=ready&limit=5", None, 200),
+        asked(
+            get.clone(),
+            "/api/v1/sessions",
+            "/api/v1/sessions?channel=web&user_id=u1&waiting=false&since=2026-01-02T03:04:05Z&q=hi",
+            None,
+            200,
+        ),
         asked(get.clone(), "/api/v1/sessions", "/api/v1/sessions?limit=0", None, 400),
         asked(get.clone(), session, "/api/v1/sessions/s1", None, 200),
         asked(get.clone(), session, "/api/v1/sessions/nobody", None, 404),

@@ -274,7 +274,7 @@ impl Store for FaultyStore {
         self.wire.counted("session", session_id, call).await
     }
 
-    async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> store::Result<SessionPage> {
         self.wire.plainly(self.inner.sessions_page(query)).await
     }
 

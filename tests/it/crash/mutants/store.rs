@@ -263,7 +263,7 @@ impl Store for MutantStore {
         self.inner.session(session_id).await
     }
 
-    async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
+    async fn sessions_page(&self, query: SessionQuery) -> store::Result<SessionPage> {
         self.inner.sessions_page(query).await
     }
 
