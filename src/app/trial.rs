@@ -301,13 +301,13 @@ impl Out {
     async fn forward(&mut self, event: StreamEvent, is_last: impl Fn(&Value) -> bool) -> bool {
         let Ok(mut data) = serde_json::from_slice::<Value>(&event.payload) else { return false };
         self.take_calls();
-        if event.event_type == EventType::Step {
+        if event.event_type == EventType::Step && data["phase"].is_null() {
             let is_about =
                 |call: &NotMade| data["target"] == *call.id || (call.id == HANDOFF_ID && data["kind"] == HANDOFF_ID);
             if let Some(at) = self.calls.iter().position(is_about) {
                 data["would_call"] = json!(self.calls.remove(at).would_call);
             }
-        } else {
+        } else if event.event_type != EventType::Step {
             self.show_calls().await;
         }
         let ends = is_last(&data);

@@ -32,7 +32,7 @@ pub enum EventType {
     Reply,
     /// A status transition, see [`StatusEvent`].
     Status,
-    /// A completed step, see [`StepEvent`].
+    /// A step that has ended, or that is under way; see [`StepEvent`].
     Step,
     /// An event of a workflow's run.
     Run,
@@ -159,7 +159,7 @@ pub struct StatusEvent {
     pub turn: Option<TurnEnd>,
 }
 
-/// A completed step.
+/// A step that has ended, or one that has been under way for 300 ms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StepEvent {
     /// The session that the step belongs to.
@@ -172,10 +172,42 @@ pub struct StepEvent {
     pub kind: String,
     /// The called model or the action's target.
     pub target: String,
-    /// False if the step failed.
+    /// False if the step failed. True while it is under way.
     pub ok: bool,
-    /// Duration of the step in milliseconds.
+    /// Duration of the step in milliseconds; of a step that is under way, until now.
     pub ms: u64,
+    /// `begin` if the step is under way. Missing if it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<StepPhase>,
+    /// The start of the turn in which the step has begun, from 1. Only with `phase`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// When the step began. Only with `phase`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+}
+
+/// Where a step stands that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StepPhase {
+    /// It has begun and is under way.
+    Begin,
+}
+
+impl StepEvent {
+    /// The event of a step that has ended.
+    pub fn ended(session_id: &str, turn_id: &str, key: &str, kind: &str, target: &str, ok: bool, ms: u64) -> Self {
+        let own = str::to_owned;
+        let (session_id, turn_id, key) = (own(session_id), own(turn_id), own(key));
+        let (kind, target, phase, attempt, at) = (own(kind), own(target), None, None, None);
+        Self { session_id, turn_id, key, kind, target, ok, ms, phase, attempt, at }
+    }
+
+    /// True if the step has ended.
+    pub fn has_ended(&self) -> bool {
+        self.phase.is_none()
+    }
 }
 
 /// The end of a turn of a conversation. The last event of the turn has it as `turn`.
@@ -216,7 +248,7 @@ pub enum Event {
     Reply(Reply),
     /// A status transition.
     Status(StatusEvent),
-    /// A completed step.
+    /// A step that has ended, or that is under way.
     Step(StepEvent),
     /// An event of a workflow's run, as JSON.
     Run(Value),

@@ -72,6 +72,7 @@ mod run_streams;
 mod runs;
 mod scenarios;
 mod security;
+mod step_begins;
 mod streaming;
 mod support;
 mod task_agent;

@@ -11,7 +11,7 @@
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
-//!   not written yet. `running_steps`: the number of running steps. `copied`: steps of another run.
+//!   not written yet. `running_steps`: the number of running steps. `under_way`: the steps whose operations run. `copied`: steps of another run.
 //! - `recorded`: the steps that a part of the journal has. `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
 //!   span.
 
@@ -24,6 +24,7 @@ mod running_steps;
 mod span;
 mod step;
 mod turn;
+mod under_way;
 mod usage;
 
 pub use error::{JournalError, StepError};
@@ -46,6 +47,7 @@ use std::time::Instant;
 use storage::store::Store;
 use tracing::Instrument;
 use turn::TurnJournal;
+use under_way::Begin;
 use types::canonical;
 use types::timestamp::Timestamp;
 use usage::UsageLog;
@@ -151,6 +153,12 @@ impl Journal {
     /// turn.
     pub(crate) fn running_steps(&self) -> usize {
         self.turn.running_steps.count()
+    }
+
+    /// When the operation of a step began that runs now, by its key in this part. `None` for a step that is replayed or has
+    /// ended.
+    pub(crate) fn under_way_since(&self, key: &str) -> Option<Begin> {
+        self.turn.under_way.since(&self.full_key(key))
     }
 
     /// Counts as a running step until the result is dropped. For work that follows from a step and waits for something
@@ -291,12 +299,14 @@ impl Journal {
         }
         let begun = Instant::now();
         let span = span::begin(&full_key, label);
+        let under_way = self.turn.under_way.begin(&full_key, &self.turn.clock);
         let done = tokio::select! {
             biased;
             done = operation(self.idempotency_key(key)).instrument(span.clone()) => done,
             // The operation may take minutes, and no one needs its result.
             () = self.turn.guard.cancelled() => return Err(JournalError::Cancelled.into()),
         };
+        drop(under_way);
         span::end(&span, &done);
         let done = done.map_err(StepError::Operation)?;
         let step = StepRecord {

@@ -2,6 +2,7 @@
 
 use super::deferred::Deferred;
 use super::running_steps::RunningSteps;
+use super::under_way::UnderWay;
 use super::usage::UsageLog;
 use super::{Guard, JournalError, Stepped, lock};
 use base::clock::Clock;
@@ -29,6 +30,8 @@ pub(super) struct TurnJournal {
     /// No further step may start.
     pub(super) halted: AtomicBool,
     pub(super) running_steps: RunningSteps,
+    /// The steps whose operations run now, by full key.
+    pub(super) under_way: UnderWay,
 }
 
 impl TurnJournal {
@@ -47,6 +50,7 @@ impl TurnJournal {
             usage: Arc::default(),
             halted: AtomicBool::new(false),
             running_steps: RunningSteps::default(),
+            under_way: UnderWay::default(),
         }
     }
 

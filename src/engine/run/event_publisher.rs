@@ -140,15 +140,8 @@ pub(super) async fn read_published(
     epoch: u64,
     guard: &Guard,
 ) -> Result<PublishedEvents, TurnError> {
-    let mark = StepEvent {
-        session_id: address.stream.clone(),
-        turn_id: address.turn_id.clone(),
-        key: format!("{}/{RESUMED_MARK}", address.run_id),
-        kind: RESUMED_MARK.into(),
-        target: epoch.to_string(),
-        ok: true,
-        ms: 0,
-    };
+    let (key, epoch) = (format!("{}/{RESUMED_MARK}", address.run_id), epoch.to_string());
+    let mark = StepEvent::ended(&address.stream, &address.turn_id, &key, RESUMED_MARK, &epoch, true, 0);
     let event = OutEvent {
         channel: address.channel.clone(),
         session_id: address.stream.clone(),

@@ -1,7 +1,7 @@
 //! Execution of the decision's action, as steps of the turn's journal.
 
 use super::pending_flow::{FlowCall, FlowEnd};
-use super::state::Turn;
+use super::state::{StepName, Turn, run_beside};
 use crate::action::outcome::{self, CallLabels};
 use crate::action::system::Operation;
 use crate::action::would_call::WouldCall;
@@ -16,6 +16,7 @@ use crate::workflow::{Asker, FlowContext, FlowError, Flows};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::action::{Action, ActionKind};
@@ -28,6 +29,7 @@ impl Turn<'_> {
         let http = services.http.for_session(self.session_facts());
         let key = format!("{iteration}/act");
         let label = Label { kind, target: &action.target };
+        let name = StepName { kind, target: &action.target, key: &key };
         let journal = self.journal.clone();
         let step = journal.step(&key, label, Durability::OnReturn, action, |idempotency_key| async move {
             let result = if action.kind == ActionKind::Skill {
@@ -39,7 +41,7 @@ impl Turn<'_> {
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
-        let stepped: Stepped<ActionResult> = match self.run_while_publishing(Box::pin(step)).await? {
+        let stepped: Stepped<ActionResult> = match self.run_while_publishing(name, Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},
@@ -111,7 +113,8 @@ impl Turn<'_> {
         self.settle().await?;
         let (key, action, begun) = (call.key.clone(), call.action.clone(), Instant::now());
         let known = self.agent.config.flows.contains(&action.target);
-        let end = Box::pin(self.run_called(call)).await?;
+        let begin = Box::pin(self.flow_announcement(&action.target, &key));
+        let end = run_beside(ready(Ok(())), Box::pin(self.run_called(call)), begin).await??;
         let done = match &end {
             FlowEnd::Failed(problem) => Err(problem.clone()),
             FlowEnd::Said(_) | FlowEnd::Asks(_) => Ok(()),

@@ -5,7 +5,7 @@ use super::decision::{self, Decision, NextStatus, PlanDraft};
 use super::interruption::Interruption;
 use super::iterate::LoopState;
 use super::prompt::{self, Phase1, Phase2};
-use super::state::Turn;
+use super::state::{StepName, Turn};
 use crate::execution::CancelReason;
 use crate::journal::StepError;
 use crate::model::{ActionAnswer, Facts, ModelRequest, PromptMessage, PromptRole, ResponseSchema, recorded};
@@ -152,7 +152,8 @@ impl Turn<'_> {
             };
             let named = recorded::NamedModel { names: &names, model: model.as_ref() };
             let asking = recorded::ask_last(&journal, &key, named, &asked, request, is_last);
-            let content = match self.run_while_publishing(Box::pin(asking)).await? {
+            let name = StepName { kind: "model", target: &names, key: &key };
+            let content = match self.run_while_publishing(name, Box::pin(asking)).await? {
                 Ok(stepped) => {
                     self.step_finished("model", &stepped.target, &stepped);
                     stepped.output

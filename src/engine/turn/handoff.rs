@@ -2,7 +2,7 @@
 
 use super::interruption::Interruption;
 use super::iterate::LoopEnd;
-use super::state::Turn;
+use super::state::{StepName, Turn};
 use crate::action::ActionResult;
 use crate::action::outcome::{self, CallLabels};
 use crate::action::stand_in::HANDOFF_ID;
@@ -133,6 +133,7 @@ impl Turn<'_> {
         let body = self.packet(key, event, summary);
         let (http, journal) = (self.services.http.for_session(self.session_facts()), self.journal.clone());
         let label = Label { kind: "handoff", target: event };
+        let name = StepName { kind: "handoff", target: event, key };
         let input = (event, summary);
         let step = journal.step(key, label, Durability::OnReturn, &input, |idempotency_key| async move {
             let begun = Instant::now();
@@ -151,7 +152,7 @@ impl Turn<'_> {
             let (ok, attempts) = (result.ok, Some(result.attempts));
             Ok::<_, Infallible>(Done { ok, attempts, ..Done::ok(result) })
         });
-        let stepped: Stepped<ActionResult> = match self.run_while_publishing(Box::pin(step)).await? {
+        let stepped: Stepped<ActionResult> = match self.run_while_publishing(name, Box::pin(step)).await? {
             Ok(stepped) => stepped,
             Err(StepError::Journal(error)) => return Err(error.into()),
             Err(StepError::Operation(never)) => match never {},

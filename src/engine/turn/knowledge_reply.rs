@@ -8,7 +8,7 @@ use super::interruption::Interruption;
 use super::iterate::LoopState;
 use super::placeholder::is_placeholder;
 use super::prompt::{self, KnowledgeReply};
-use super::state::Turn;
+use super::state::{StepName, Turn};
 use crate::execution::{CancelReason, TurnError};
 use crate::journal::{Done, Durability, Label, StepError, Stepped};
 use crate::knowledge::index::Index;
@@ -127,7 +127,8 @@ impl Turn<'_> {
             let asked = recorded::stream_last(&journal, &key, named, &input, request, sink, |_| true);
             tokio::join!(asked, publisher.publish_all(pieces)).0
         };
-        match self.publish_and_run(Box::pin(asking)).await? {
+        let name = StepName { kind: "model", target: &names, key: &key };
+        match self.publish_and_run(name, Box::pin(asking)).await? {
             Ok(stepped) => {
                 self.step_finished("model", &stepped.target, &stepped);
                 let text = stepped.output.trim();

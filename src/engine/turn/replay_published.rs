@@ -48,15 +48,7 @@ impl Turn<'_> {
     pub(super) async fn publish_mark_and_read_back(&mut self, mark: &str) -> Result<Vec<Event>, TurnError> {
         let (session_id, turn_id) = (self.session.session_id.clone(), self.turn_id().to_owned());
         let epoch = self.session.epoch.to_string();
-        let event = StepEvent {
-            session_id: session_id.clone(),
-            turn_id: turn_id.clone(),
-            key: mark.to_owned(),
-            kind: mark.to_owned(),
-            target: epoch.clone(),
-            ok: false,
-            ms: 0,
-        };
+        let event = StepEvent::ended(&session_id, &turn_id, mark, mark, &epoch, false, 0);
         self.publish(EventType::Step, &format!("step/{mark}-{epoch}"), &event);
         self.flush().await?;
         let of_turn = |published| match published {

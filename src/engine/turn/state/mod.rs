@@ -1,8 +1,11 @@
 //! State of one running turn: the session with the turn's changes, and the events to publish. [`replies`] adds replies
-//! and history entries, [`change`] builds the change for the commit.
+//! and history entries, [`change`] builds the change for the commit, [`step_begin`] announces a long step.
 
 mod change;
 mod replies;
+mod step_begin;
+
+pub(in crate::turn) use step_begin::{StepName, run_beside};
 
 use crate::action::call_values::SessionFacts;
 use crate::budget::TokenMeter;
@@ -218,15 +221,7 @@ impl<'a> Turn<'a> {
 
     /// Queues the event of a step with this key, success and duration in milliseconds.
     pub(in crate::turn) fn publish_step(&mut self, kind: &str, target: &str, key: &str, ok: bool, ms: u64) {
-        let event = StepEvent {
-            session_id: self.session.session_id.clone(),
-            turn_id: self.id.id.clone(),
-            key: key.to_owned(),
-            kind: kind.to_owned(),
-            target: target.to_owned(),
-            ok,
-            ms,
-        };
+        let event = StepEvent::ended(&self.session.session_id, &self.id.id, key, kind, target, ok, ms);
         self.publish(EventType::Step, &format!("step/{key}"), &event);
     }
 
@@ -257,32 +252,35 @@ impl<'a> Turn<'a> {
         self.flush().await
     }
 
-    /// Stores the status, then runs `slow` and publishes the queued events concurrently.
+    /// Stores the status, then runs the step `slow` and publishes the queued events concurrently, and the step's begin if
+    /// it is under way for long.
     ///
     /// The work that a status announces never starts before that status is durable; its event may follow a moment
     /// later. If `slow` completes on its first poll, as a replayed step does, the queued events are published with
     /// the next batch.
     pub(in crate::turn) async fn run_while_publishing<T>(
         &mut self,
+        step: StepName<'_>,
         mut slow: impl Future<Output = T> + Unpin,
     ) -> Result<T, TurnError> {
         self.store_status().await?;
         if let Poll::Ready(done) = poll!(&mut slow) {
             return Ok(done);
         }
-        self.publish_and_run(slow).await
+        self.publish_and_run(step, slow).await
     }
 
     /// Like [`Turn::run_while_publishing`], for a future that publishes events itself. The queued events are always
     /// published, ahead of those of `saying`.
     pub(in crate::turn) async fn publish_and_run<T>(
         &mut self,
+        step: StepName<'_>,
         saying: impl Future<Output = T>,
     ) -> Result<T, TurnError> {
         self.store_status().await?;
-        let (published, done) = futures::join!(self.publish_queued(), saying);
-        published?;
-        Ok(done)
+        // Boxed so that the rare wait does not enlarge the future of every step.
+        let begin = Box::pin(self.announcement(step).publish());
+        run_beside(self.publish_queued(), saying, begin).await
     }
 
     /// Stores the status, unless the stored session document already has it. Durable on return.
