@@ -120,7 +120,7 @@ impl GatewayClient {
     }
 
     /// A turn with all of its steps.
-    async fn turn(&self, session_id: &str, turn_id: &str) -> anyhow::Result<TurnDetails> {
+    pub async fn turn(&self, session_id: &str, turn_id: &str) -> anyhow::Result<TurnDetails> {
         let asked = self.api(Method::GET, &["sessions", session_id, "turns", turn_id]);
         let Some(first) = asked.try_clone() else { return self.call(asked).await };
         let mut turn: TurnDetails = self.call(first).await?;

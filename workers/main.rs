@@ -40,6 +40,7 @@ mod migrate;
 mod models;
 mod operator_args;
 mod progress;
+mod prompts;
 mod report;
 mod roles;
 mod run_input;

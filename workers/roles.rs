@@ -3,7 +3,7 @@
 use crate::signals::Signals;
 use anyhow::Context;
 use base::config::rights::write_private;
-use base::config::{Backend, Settings};
+use base::config::{Backend, PromptKeeping, Settings};
 use base::tasks::{OnPanic, Tasks};
 use lab::demo;
 use std::net::SocketAddr;
@@ -30,6 +30,7 @@ struct Parts {
 /// Runs everything in one process on the embedded backend, with the demo API; applies agent files when they change.
 pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     settings.backend = Backend::Embedded;
+    settings.journal.prompts.get_or_insert(PromptKeeping::Full);
     // The demo API, and other servers of a developer, listen on this machine.
     settings.http.allow_private.extend(["127.0.0.1".to_owned(), "localhost".to_owned(), "::1".to_owned()]);
     base::config::rights::create_folder(&settings.data_dir)

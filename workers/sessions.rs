@@ -6,8 +6,9 @@ use crate::deletion::{self, DeleteArgs};
 use crate::failure::Failure;
 use crate::list_args::ListArgs;
 use crate::operator_args::OperatorArgs;
+use crate::prompts::{self, ShowPrompts};
 use crate::steps;
-use crate::table::{pretty, printable, rough, table};
+use crate::table::{pretty, print, printable, rough, table};
 use crate::watch_option::WatchOption;
 use base::clock;
 use base::config::load::LoadedSettings;
@@ -74,6 +75,9 @@ pub enum Sessions {
     /// Show a session: status, timers, last messages
     #[command(after_help = SHOW)]
     Show(ShowSession),
+    /// Show the messages that the model calls of a turn have sent
+    #[command(after_help = prompts::HELP)]
+    Prompts(ShowPrompts),
     /// Cancel a session's running turn and timers
     #[command(after_help = CANCEL)]
     Cancel(SessionCommandArgs),
@@ -155,7 +159,7 @@ enum Moment {
 }
 
 impl Moment {
-    fn from(self, now: Timestamp) -> Timestamp {
+    fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::Ago(ago) => now.minus(ago),
@@ -177,8 +181,8 @@ impl ListSessions {
             channel: self.channel.clone(),
             user_id: self.user.clone(),
             waiting: self.waiting,
-            since: self.since.map(|since| since.from(now)),
-            until: self.until.map(|until| until.from(now)),
+            since: self.since.map(|since| since.at(now)),
+            until: self.until.map(|until| until.at(now)),
             q: self.search.clone(),
         }
     }
@@ -191,6 +195,10 @@ impl Sessions {
         match self {
             Self::List(which) => which.listing.refresh.show("no sessions", async || list(&client, &which).await).await,
             Self::Show(which) => which.refresh.show("", async || show(&client, &which).await).await,
+            Self::Prompts(which) => {
+                print(which.text(&client).await?);
+                Ok(())
+            }
             Self::Cancel(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Cancel, None).await,
             Self::Release(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Release, None).await,
             Self::Close(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Close, None).await,

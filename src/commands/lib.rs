@@ -18,7 +18,7 @@
 //!
 //! Reading:
 //!
-//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
+//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`prompts`]: kept prompts. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
 //!   listings.
 //! - [`paging`]: the bounds and the cursors of listings.
 //! - [`decisions`]: judging decisions of coordinator agents.
@@ -42,6 +42,7 @@ pub mod messages;
 pub mod models;
 pub mod operator;
 pub mod paging;
+pub mod prompts;
 pub mod quotas;
 pub mod run_answers;
 pub mod run_details;

@@ -138,6 +138,10 @@ pub(super) const TURN: Codes = codes! {
     NOT_FOUND "unknown_turn" "session `s1` has no committed turn `m-9`"
         "a turn appears once it is committed and is kept for `retention.turns`; …/turns lists the turns";
 };
+pub(super) const PROMPT: Codes = codes! {
+    NOT_FOUND "unknown_prompt" "no prompt of step `0/decide` of turn `m-1` of session `s1` is stored"
+        "set `journal.prompts` of the workers to `full`: later model calls keep their prompts for `retention.turns`";
+};
 pub(super) const AGENT: Codes = codes! {
     NOT_FOUND "unknown_agent" "there is no agent `sales`"
         "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows the stored agents";

@@ -48,6 +48,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(deletion::USER, deletion::user, &[ID, USER, OVERTAKEN, STORE, QUEUE])
         .add(sessions::TURNS, sessions::turns, &[ID, SESSION, STORE])
         .add(sessions::TURN, sessions::turn, &[ID, SESSION, TURN, STORE])
+        .add(sessions::PROMPT, sessions::prompt, &[ID, SESSION, PROMPT, STORE])
         .add(all_events::FOLLOW, all_events::follow, &[ID, EVENT_ID, QUEUE, STREAM])
         .add(events::FOLLOW, events::follow, &[ID, EVENT_ID, SESSION, STORE, QUEUE, STREAM])
         .add(control::CANCEL, control::cancel, command)

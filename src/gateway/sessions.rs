@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use commands::error::CommandError;
 use commands::paging::{DEFAULT_LIMIT, Listing, MAX_LIMIT, bounds, fit, wide_bounds};
+use commands::prompts::{StepPrompt, step_prompt};
 use commands::session_listing::{MAX_EXAMINED, MAX_SEARCH_CHARS, SessionSummary, list_sessions, search_words};
 use commands::sessions::{SessionDetails, TurnDetails, has_jobs, public_view, turn_place};
 use serde::{Deserialize, Serialize};
@@ -217,6 +218,25 @@ pub(super) async fn turn(
     let page = state.store.steps_page(&session_id, &turn_id, bounds).await?;
     let Listing { items: steps, next } = fit(page, |step| step.key.clone());
     Ok(Json(TurnDetails { turn, steps, next }))
+}
+
+pub(super) const PROMPT: Operation = Operation::get(
+    "/api/v1/sessions/{session_id}/turns/{turn_id}/prompts/{key}",
+    "sessions",
+    "show_prompt",
+)
+.roles(READERS)
+.summary("Shows the prompt of a model call: its messages as they were sent.")
+.details(
+    "Secrets are masked. Model calls keep their prompts while the setting `journal.prompts` of the workers is `full`. \
+             `key` is the step's, percent-encoded: `0%2Fdecide`. `session_id` may be a run in a lane of its own.",
+)
+.ok::<StepPrompt>("The messages");
+pub(super) async fn prompt(
+    State(state): State<GatewayState>,
+    Params((session_id, turn_id, key)): Params<(String, String, String)>,
+) -> Result<Json<StepPrompt>, Reject> {
+    Ok(Json(step_prompt(state.store.as_ref(), &session_id, &turn_id, &key).await?))
 }
 
 /// The last sequence of the stream of events, from which a client follows a listing. Read before the listing: a concurrent

@@ -1,7 +1,7 @@
 //! Plain data of Turnwheel: the types that the queue, the store, HTTP and the engine share. No I/O.
 //!
 //! A [`job`] arrives on a [`session`]'s lane. The engine handles it in a [`turn`]: it follows the [`agent`]'s [`plan`]
-//! and executes each [`action`] as a recorded [`step`], within the [`budget`] of the agent and with one of its
+//! and executes each [`action`] as a recorded [`step`] (a model call may keep its [`prompt`]), within the [`budget`] of the agent and with one of its
 //! [`model_names`]. The turn publishes an [`event`] for each reply and status; its last event has the end of the turn with
 //! its [`outcome`]. It arms each follow-up [`timer`]. A workflow's execution is a [`run`], which ends with a [`run_outcome`]. A job that
 //! cannot be handled becomes a dead letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
@@ -34,6 +34,7 @@ pub mod model_names;
 pub mod outcome;
 pub mod page;
 pub mod plan;
+pub mod prompt;
 pub mod run;
 pub mod run_outcome;
 pub mod session;

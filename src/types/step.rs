@@ -4,6 +4,7 @@ use crate::timestamp::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Tokens that a model call used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,4 +47,8 @@ pub struct StepRecord {
     pub charged: Option<String>,
     /// When the step was recorded, by the worker's clock.
     pub at: Timestamp,
+    /// The compressed prompt of a model call, if prompts are kept. Only on the way into the store: a step that is read lacks
+    /// it.
+    #[serde(skip)]
+    pub prompt: Option<Arc<[u8]>>,
 }

@@ -2,12 +2,12 @@
 
 use crate::gateway::Gateway;
 use crate::scenarios::{answer, on_both_backends, sales_with};
-use crate::support::backend::cluster;
+use crate::support::backend::{cluster, cluster_with};
 use crate::support::engine::{Backend, Engine, quick};
 use crate::support::script::{Answer, Asked, ScriptedModel, plan};
 use ::embedded::queue::EmbeddedQueue;
 use ::embedded::store::{EmbeddedFile, EmbeddedStore};
-use base::config::Settings;
+use base::config::{PromptKeeping, Settings};
 use base::tasks::Tasks;
 use bson::{Document, doc};
 use serde_json::{Value, json};
@@ -47,7 +47,25 @@ fn per_turn(before: u64, after: u64) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_on_a_cluster_leaves_as_many_bytes_as_the_documents_say() {
-    let engine = engine(cluster().await).await;
+    let [records, session, events] = left_on(cluster().await).await;
+    eprintln!("CAPACITY records {records} session {session} events {events}");
+    assert!((500.0..6_000.0).contains(&records), "turns and steps: {records}");
+    assert!((100.0..1_500.0).contains(&session), "until the history is full: {session}");
+    assert!((500.0..4_000.0).contains(&events), "events: {events}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_prompts_of_a_turn_add_as_many_bytes_as_the_documents_say() {
+    let full = |settings: &mut Settings| settings.journal.prompts = Some(PromptKeeping::Full);
+    let [records, session, events] = left_on(cluster_with(full).await).await;
+    eprintln!("CAPACITY with prompts: records {records} session {session} events {events}");
+    assert!((1_500.0..8_000.0).contains(&records), "turns and steps: {records}");
+    assert!(events < 4_000.0, "events: {events}");
+}
+
+/// The bytes that a turn leaves in records, in its session and in events.
+async fn left_on(backend: Backend) -> [f64; 3] {
+    let engine = engine(backend).await;
     let client = mongodb::Client::with_uri_str(&engine.settings.mongodb.uri).await.unwrap();
     let database = client.database(&engine.settings.mongodb.database);
     let sizes = async || {
@@ -66,14 +84,9 @@ async fn a_turn_on_a_cluster_leaves_as_many_bytes_as_the_documents_say() {
     let before = sizes().await;
     talk(&engine, 1, TURNS).await;
     let after = sizes().await;
-    let [records, session, events] =
-        [per_turn(before.0, after.0), per_turn(before.1, after.1), per_turn(before.2, after.2)];
-    eprintln!("CAPACITY records {records} session {session} events {events}");
-    assert!((500.0..6_000.0).contains(&records), "turns and steps: {records}");
-    assert!((100.0..1_500.0).contains(&session), "until the history is full: {session}");
-    assert!((500.0..4_000.0).contains(&events), "events: {events}");
     let stored = engine.store.storage().await.unwrap();
     assert!(stored[0].part == "mongodb" && stored[0].bytes > 0, "{stored:?}");
+    [per_turn(before.0, after.0), per_turn(before.1, after.1), per_turn(before.2, after.2)]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ use base::tasks::Tasks;
 use bson::doc;
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
+use engine::execution::Services;
 use serde_json::json;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +47,7 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
     .await;
     // Without a scheduler, whose renewals are updates, too.
     let engine = Engine::watching(backend, model).await;
-    engine.start_worker();
+    let worker = engine.start_worker();
     engine.apply(sales()).await;
     // The first turn makes the plan, the second finds the session in the worker's cache.
     for warm_up in 0..2 {
@@ -74,4 +75,11 @@ async fn a_turn_without_actions_is_two_updates_and_two_insertions() {
         engine.say("s1", &format!("w-{name}"), "你好").await;
         assert_eq!(cost(name).await, (updates * TURNS, 2 * TURNS), "of {TURNS} turns with {budget}");
     }
+    // A kept prompt is part of its step.
+    worker.cancel();
+    engine.apply(sales()).await;
+    engine.start_worker_with(Services { keeps_prompts: true, ..engine.services() });
+    engine.say("s1", "w-p", "你好").await;
+    assert_eq!(cost("p").await, (2 * TURNS, 2 * TURNS), "of {TURNS} turns with prompts");
+    assert!(engine.store.prompt("s1", "p-0", "0/decide").await.unwrap().is_some());
 }

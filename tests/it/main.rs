@@ -59,6 +59,7 @@ mod operators_day;
 mod outbox;
 mod own_gateway;
 mod poison;
+mod prompts;
 mod properties;
 mod queued_commands;
 mod recovery;

@@ -1,6 +1,7 @@
 //! Listings of sessions.
 
-use super::GatewayClient;
+use super::{GatewayClient, known};
+use commands::prompts::StepPrompt;
 use commands::session_listing::SessionSummary;
 use reqwest::Method;
 use serde::Serialize;
@@ -28,5 +29,21 @@ impl GatewayClient {
     /// The first `limit` sessions that fit, last changed first.
     pub async fn sessions(&self, filter: &SessionFilter, limit: usize) -> anyhow::Result<Vec<SessionSummary>> {
         self.entries(self.api(Method::GET, &["sessions"]).query(filter), "sessions", limit).await
+    }
+
+    /// The prompt of a model call.
+    pub async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> anyhow::Result<StepPrompt> {
+        let path = ["sessions", session_id, "turns", turn_id, "prompts", key];
+        self.call(self.api(Method::GET, &path)).await
+    }
+
+    /// The prompt of a model call, if it is stored.
+    pub async fn prompt_if_kept(
+        &self,
+        session_id: &str,
+        turn_id: &str,
+        key: &str,
+    ) -> anyhow::Result<Option<StepPrompt>> {
+        known(self.prompt(session_id, turn_id, key).await)
     }
 }

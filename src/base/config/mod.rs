@@ -5,7 +5,7 @@
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
 //! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, [`access`] its named tokens, `console` those of its web pages,
-//!   and `authoring` those of the authoring agent;
+//!   `authoring` those of the authoring agent, and `journal` those of the journal;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
@@ -18,6 +18,7 @@ mod connector;
 mod console;
 pub mod environment;
 mod gateway;
+mod journal;
 pub mod load;
 pub mod mask;
 mod model;
@@ -37,6 +38,7 @@ pub use connector::{Connector, ConnectorKind};
 pub use console::Console;
 pub use environment::Environment;
 pub use gateway::Gateway;
+pub use journal::{Journal, PromptKeeping};
 pub use load::{LoadedSettings, Origin, SettingsError, Sources};
 pub use model::{Model, Provider};
 pub use python::{Python, PythonRunner};
@@ -99,6 +101,8 @@ pub struct Settings {
     pub http: Http,
     /// Models by name.
     pub models: BTreeMap<String, Model>,
+    /// Data that the journal keeps in addition to the results of steps.
+    pub journal: Journal,
     /// How long data is kept.
     pub retention: Retention,
     /// Limits on what one agent or workflow may store.
@@ -385,6 +389,7 @@ impl Default for Settings {
             secrets: Secrets::default(),
             http: Http::default(),
             models: BTreeMap::new(),
+            journal: Journal::default(),
             retention: Retention {
                 turns: Text(Duration::from_secs(7 * 86_400)),
                 out: Text(Duration::from_secs(86_400)),

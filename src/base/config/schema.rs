@@ -151,6 +151,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("budget.turn", Kind::Whole(0, i64::MAX as u64)),
     key("budget.session", Kind::Whole(0, i64::MAX as u64)),
     key("budget.day", Kind::Whole(0, i64::MAX as u64)),
+    key("journal.prompts", Kind::Choice(&["off", "full"])),
     key("retention.turns", Kind::Duration(1)),
     key("retention.out", Kind::Duration(1)),
     key("retention.idle", Kind::Duration(1)),

@@ -7,7 +7,8 @@ use super::document::{self, date, int, raw, read, sealed, stamped, unseal};
 use super::lane::{StatementFailure, Term};
 use super::queries::behind;
 use super::runs::{RUNS, run_document};
-use bson::{RawDocumentBuf, doc, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, RawDocumentBuf, doc, rawdoc};
 use futures::TryStreamExt;
 use serde::Serialize;
 use serde_json::Value;
@@ -57,8 +58,8 @@ impl Db {
         let ids: Vec<&str> = statements.iter().map(|step| step.get_str("_id").unwrap_or_default()).collect();
         let taken: Vec<&str> = failures.keys().filter_map(|index| ids.get(*index).copied()).collect();
         let collection = self.database.collection::<RawDocumentBuf>("steps");
-        let found: Vec<_> =
-            self.in_time(async { collection.find(doc! {"_id": {"$in": taken}}).await?.try_collect().await }).await?;
+        let find = collection.find(doc! {"_id": {"$in": taken}}).projection(without_prompt());
+        let found: Vec<_> = self.in_time(async { find.await?.try_collect().await }).await?;
         let id = |raw: &RawDocumentBuf| raw.get_str("_id").unwrap_or_default().to_owned();
         let by_id: HashMap<String, StepRecord> =
             found.iter().map(|raw| Ok((id(raw), read_step(raw)?))).collect::<Result<_>>()?;
@@ -98,7 +99,17 @@ impl Db {
         let collection = self.database.collection::<RawDocumentBuf>("steps");
         // All ids have the same prefix, so this is the order of the keys.
         let find = collection.find(filter).sort(doc! {"_id": 1}).limit(one_more(bounds.limit));
+        let find = find.projection(without_prompt());
         self.page(find, bounds.limit, bounds.max_bytes).await?.try_map(|raw| read_step(&raw))
+    }
+
+    pub(super) async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        let collection = self.database.collection::<RawDocumentBuf>("steps");
+        let id = format!("{session_id}/{turn_id}/{key}");
+        let find = collection.find_one(doc! {"_id": id}).projection(doc! {PROMPT: 1});
+        let found = self.in_time(find).await?;
+        let bytes = |raw: RawDocumentBuf| Some(raw.get_binary(PROMPT).ok()?.bytes.to_vec());
+        Ok(found.and_then(bytes))
     }
 
     /// Writes the records of the turns and their runs, and the steps that are not recorded yet. With
@@ -281,9 +292,12 @@ fn step_document(
         #[serde(skip_serializing_if = "Option::is_none")]
         charged: Option<&'s str>,
         at: Timestamp,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        prompt: Option<Binary>,
         epoch: u64,
         expires_at: Timestamp,
     }
+    let binary = |bytes: &Arc<[u8]>| Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() };
     let document = raw(&StepDocument {
         _id: [session_id, "/", turn_id, "/", &step.key].concat(),
         session_id,
@@ -300,10 +314,19 @@ fn step_document(
         attempts: step.attempts,
         charged: step.charged.as_deref(),
         at: step.at,
+        prompt: step.prompt.as_ref().map(binary),
         epoch,
         expires_at,
     })?;
     Ok(stamped(document))
+}
+
+/// The field of a step with its kept prompt.
+const PROMPT: &str = "prompt";
+
+/// The fields of a step that every reader needs: a prompt is much larger than the rest.
+fn without_prompt() -> Document {
+    doc! {PROMPT: 0}
 }
 
 fn read_step(raw: &RawDocumentBuf) -> Result<StepRecord> {

@@ -262,6 +262,10 @@ impl Store for MongoStore {
         self.reads.submit(session_id.to_owned()).await
     }
 
+    async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        self.db.prompt(session_id, turn_id, key).await
+    }
+
     async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage> {
         self.db.sessions(query).await
     }

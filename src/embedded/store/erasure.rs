@@ -3,13 +3,13 @@
 use super::fault::FileFault;
 use super::history::FIRST_ENTRY;
 use super::sessions::Sessions;
-use super::tables::{Tables, decode, encode};
+use super::tables::{Bytes, Tables, Text, decode, encode};
 use super::versioned_table::HasVersionTables;
 use super::{EmbeddedStore, drafts, expiry, runs};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
-use redb::ReadableTable;
+use redb::{ReadableTable, Table};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
@@ -167,8 +167,19 @@ fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Erase
         tables.turns.remove((id, turn.as_str()))?;
     }
     erased.turns = turns.len() as u64;
+    erased.steps += erase_steps(&mut tables.steps, id)?;
+    erase_steps(&mut tables.prompts, id)?;
+    erased.runs = erase_runs(tables, id)?;
+    erased.plans = super::session_plans::erase_of(tables, id)?;
+    tables.authoring.remove(id)?;
+    drafts::drop_of(tables, id)?;
+    Ok(erased)
+}
+
+/// Removes the rows of a session. Returns their number.
+fn erase_steps(table: &mut Table<'_, (Text, Text, Text), Bytes>, id: &str) -> std::result::Result<u64, FileFault> {
     let mut steps = Vec::new();
-    for row in tables.steps.range((id, "", "")..)? {
+    for row in table.range((id, "", "")..)? {
         let (key, _) = row?;
         let (session, turn, step) = key.value();
         if session != id {
@@ -177,14 +188,9 @@ fn erase_records(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Erase
         steps.push((turn.to_owned(), step.to_owned()));
     }
     for (turn, step) in &steps {
-        tables.steps.remove((id, turn.as_str(), step.as_str()))?;
+        table.remove((id, turn.as_str(), step.as_str()))?;
     }
-    erased.steps += steps.len() as u64;
-    erased.runs = erase_runs(tables, id)?;
-    erased.plans = super::session_plans::erase_of(tables, id)?;
-    tables.authoring.remove(id)?;
-    drafts::drop_of(tables, id)?;
-    Ok(erased)
+    Ok(steps.len() as u64)
 }
 
 fn erase_runs(tables: &mut Tables<'_>, id: &str) -> std::result::Result<u64, FileFault> {

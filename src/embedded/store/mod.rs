@@ -73,14 +73,12 @@ use storage::store::records::{
     AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
     SessionPage, SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
-use storage::store::versioned::Listed;
-use storage::store::{Result, Store, StoreError, lane, session_cache};
+use storage::store::{Result, Store, StoreError, lane, session_cache, versioned::Listed};
 use types::audit::{AuditEntry, AuditQuery};
 use types::page::{Bounds, Page};
 use types::plan::Plan;
 use types::run::{RunQuery, RunRecord};
-use types::session::Session;
-use types::session::history::MAX_ENTRIES;
+use types::session::{Session, history::MAX_ENTRIES};
 use types::step::StepRecord;
 use types::timestamp::Timestamp;
 use types::turn::{DayUse, TurnRecord};
@@ -344,6 +342,10 @@ impl Store for EmbeddedStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
+    }
+
+    async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>> {
+        Ok(self.file.read(|read| queries::prompt(read, session_id, turn_id, key))?)
     }
 
     async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage> {

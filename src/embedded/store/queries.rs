@@ -2,7 +2,7 @@
 
 use super::fault::FileFault;
 use super::sessions::{IDLE_FLAG, is_idle};
-use super::tables::{AGENT_DAYS, SESSIONS, STEPS, TIMERS, TURNS, decode, encode};
+use super::tables::{AGENT_DAYS, PROMPTS, SESSIONS, STEPS, TIMERS, TURNS, decode, encode};
 use super::{history, lanes};
 use redb::{ReadTransaction, ReadableTable};
 use std::collections::{BTreeMap, HashMap};
@@ -103,6 +103,18 @@ pub(super) fn steps(read: &ReadTransaction, session: &str, turn: &str) -> Result
         }
     }
     Ok(steps.into_values().collect())
+}
+
+/// Reads the kept prompt of a step.
+pub(super) fn prompt(
+    read: &ReadTransaction,
+    session: &str,
+    turn: &str,
+    key: &str,
+) -> Result<Option<Vec<u8>>, FileFault> {
+    let table = read.open_table(PROMPTS)?;
+    let found = table.get((session, turn, key))?;
+    Ok(found.map(|row| row.value().to_vec()))
 }
 
 /// Reads a page of the steps of a turn, ordered by key.

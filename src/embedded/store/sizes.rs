@@ -1,7 +1,7 @@
 //! Which sessions hold most of the file.
 
 use super::fault::FileFault;
-use super::tables::{HISTORY, SESSIONS, STEPS, TURNS};
+use super::tables::{HISTORY, PROMPTS, SESSIONS, STEPS, TURNS};
 use redb::{ReadTransaction, ReadableTable};
 use std::collections::HashMap;
 use storage::store::SessionSize;
@@ -19,9 +19,11 @@ pub(super) fn largest_sessions(read: &ReadTransaction, limit: usize) -> Result<V
         let bytes: usize = entries.value().iter().map(|entry| entry.len()).sum();
         add(&mut sizes, key.value().0, (bytes as u64, 0));
     }
-    for row in read.open_table(STEPS)?.iter()? {
-        let (key, step) = row?;
-        add(&mut sizes, key.value().0, (0, step.value().len() as u64));
+    for table in [STEPS, PROMPTS] {
+        for row in read.open_table(table)?.iter()? {
+            let (key, step) = row?;
+            add(&mut sizes, key.value().0, (0, step.value().len() as u64));
+        }
     }
     for row in read.open_table(TURNS)?.iter()? {
         let (key, turn) = row?;

@@ -36,6 +36,8 @@ pub(crate) const LANES: Definition<Text, Bytes> = TableDefinition::new("lanes");
 pub(crate) const HISTORY: Definition<(Text, u64), Vec<Bytes>> = TableDefinition::new("history");
 /// (Session, turn, key) → step that was recorded before the commit.
 pub(crate) const STEPS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("steps");
+/// (Session, turn, key) → compressed prompt of the step.
+pub(crate) const PROMPTS: Definition<(Text, Text, Text), Bytes> = TableDefinition::new("prompts");
 /// (Session, turn) → (`committed_at`, record, steps that the commit recorded, by key). These steps take precedence over
 /// those in `STEPS`.
 pub(crate) const TURNS: Definition<(Text, Text), (i64, Bytes, Steps)> = TableDefinition::new("turns");
@@ -127,6 +129,7 @@ tables! {
     lanes: Text => Bytes = LANES;
     history: (Text, u64) => Vec<Bytes> = HISTORY;
     steps: (Text, Text, Text) => Bytes = STEPS;
+    prompts: (Text, Text, Text) => Bytes = PROMPTS;
     turns: (Text, Text) => (i64, Bytes, Steps) = TURNS;
     turn_ages: (i64, u64) => Vec<(Text, Text)> = TURN_AGES;
     timers: (i64, Text, Text) => () = TIMERS;

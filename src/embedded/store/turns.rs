@@ -73,11 +73,20 @@ fn record_steps(
             Some(existing) => Recorded::Existing(Arc::new(existing)),
             None => {
                 tables.steps.insert(key, bytes.as_slice())?;
+                keep_prompt(tables, session_id, turn_id, step)?;
                 Recorded::New
             }
         });
     }
     Ok(recorded)
+}
+
+/// Keeps the prompt of a step in a row of its own, so that readers of steps need not read it.
+fn keep_prompt(tables: &mut Tables<'_>, session: &str, turn: &str, step: &StepRecord) -> Result<(), FileFault> {
+    if let Some(prompt) = &step.prompt {
+        tables.prompts.insert((session, turn, step.key.as_str()), &**prompt)?;
+    }
+    Ok(())
 }
 
 fn owned(steps: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
@@ -173,6 +182,9 @@ fn write_change(tables: &mut Tables<'_>, id: &str, change: &Change, encoded: &En
     // Replaces the records of a worker that has lost its lease.
     let steps: Vec<(&str, &[u8])> =
         change.steps.iter().zip(&encoded.steps).map(|(step, bytes)| (step.key.as_str(), bytes.as_slice())).collect();
+    for step in &change.steps {
+        keep_prompt(tables, key.0, key.1, step)?;
+    }
     let at = change.turn.committed_at;
     tables.turns.insert(key, (at.as_millis(), encoded.turn.as_slice(), steps))?;
     tables.pending_rows.turn(at, key.0, key.1);
@@ -238,18 +250,21 @@ pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<(u64, 
     Ok((pruned, more))
 }
 
+/// Removes the steps of a turn that were recorded before its commit, and all of its prompts.
 fn remove_steps(tables: &mut Tables<'_>, session: &str, turn: &str) -> Result<(), FileFault> {
-    let mut keys = Vec::new();
-    for row in tables.steps.range((session, turn, "")..)? {
-        let (key, _) = row?;
-        let key = key.value();
-        if (key.0, key.1) != (session, turn) {
-            break;
+    for table in [&mut tables.steps, &mut tables.prompts] {
+        let mut keys = Vec::new();
+        for row in table.range((session, turn, "")..)? {
+            let (key, _) = row?;
+            let key = key.value();
+            if (key.0, key.1) != (session, turn) {
+                break;
+            }
+            keys.push(key.2.to_owned());
         }
-        keys.push(key.2.to_owned());
-    }
-    for key in keys {
-        tables.steps.remove((session, turn, key.as_str()))?;
+        for key in keys {
+            table.remove((session, turn, key.as_str()))?;
+        }
     }
     Ok(())
 }

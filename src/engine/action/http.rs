@@ -179,6 +179,11 @@ impl HttpCaller {
         }
     }
 
+    /// The function that masks secrets.
+    pub(crate) fn masker(&self) -> Mask {
+        Arc::clone(&self.secrets.mask)
+    }
+
     /// Replaces the values of secrets in a text by asterisks.
     pub(crate) fn mask(&self, text: &str) -> String {
         (self.secrets.mask)(text)

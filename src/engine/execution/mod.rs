@@ -71,6 +71,8 @@ pub struct Services {
     /// The setting `retention.turns`: how long the steps of a turn are kept. A waiting flow cannot continue without
     /// its steps.
     pub keep_turns: Duration,
+    /// Whether the journal keeps the prompts of model calls: the setting `journal.prompts`.
+    pub keeps_prompts: bool,
     /// The limits of the settings on coordinators' decisions.
     pub decisions: Arc<DecisionLimits>,
     /// Runs and checks the scripts of PYTHON nodes.
@@ -89,7 +91,9 @@ impl Services {
     /// The turn `turn_id` of a lane that is held under the epoch of `session`, for its journal.
     pub(crate) fn leased_turn<'t>(&self, session: &'t Session, turn_id: &'t str, guard: Guard) -> LeasedTurn<'t> {
         let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
-        LeasedTurn { store, clock, session_id: &session.session_id, turn_id, epoch: session.epoch, guard }
+        let prompt_mask = self.keeps_prompts.then(|| self.http.masker());
+        let (session_id, epoch) = (session.session_id.as_str(), session.epoch);
+        LeasedTurn { store, clock, session_id, turn_id, epoch, guard, prompt_mask }
     }
 }
 

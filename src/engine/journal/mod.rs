@@ -47,9 +47,9 @@ use std::time::Instant;
 use storage::store::Store;
 use tracing::Instrument;
 use turn::TurnJournal;
-use under_way::Begin;
 use types::canonical;
 use types::timestamp::Timestamp;
+use under_way::Begin;
 use usage::UsageLog;
 
 /// A turn of a lane, and the lease under which its journal records steps.
@@ -66,7 +66,12 @@ pub struct LeasedTurn<'t> {
     pub epoch: u64,
     /// Checked before each step.
     pub guard: Guard,
+    /// Masks the prompts of model calls; `None` if prompts are not kept.
+    pub prompt_mask: Option<PromptMask>,
 }
+
+/// Masks secrets in a text.
+pub type PromptMask = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The journal of one turn or run, or of a part of it. Cheap to clone. Steps may run concurrently.
 #[derive(Clone)]
@@ -85,12 +90,13 @@ impl Journal {
     /// Opens the journal of an earlier turn of the session, in order to continue the work that it started. Tokens that
     /// its further steps use count for the current turn, and so do the steps passed to [`Journal::count`].
     pub(crate) async fn resume_from(&self, turn_id: &str) -> Result<Self, JournalError> {
-        let TurnJournal { store, clock, session_id, epoch, guard, usage, .. } = self.turn.as_ref();
+        let TurnJournal { store, clock, session_id, epoch, guard, usage, prompt_mask, .. } = self.turn.as_ref();
         // A journal in memory has no earlier turn.
         let Some(store) = store else { return Ok(self.clone()) };
         let steps = store.steps(session_id, turn_id).await?;
         let (store, clock, guard) = (Arc::clone(store), clock.clone(), guard.clone());
-        let turn = LeasedTurn { store, clock, session_id, turn_id, epoch: *epoch, guard };
+        let prompt_mask = prompt_mask.clone();
+        let turn = LeasedTurn { store, clock, session_id, turn_id, epoch: *epoch, guard, prompt_mask };
         Ok(Self::new(steps, turn, Arc::clone(usage)))
     }
 
@@ -98,7 +104,8 @@ impl Journal {
     /// run.
     pub(crate) fn read_only(store: Arc<dyn Store>, session_id: &str, turn_id: &str, steps: Vec<StepRecord>) -> Self {
         let (clock, guard) = (Clock::system(), Guard::new(NoLease));
-        Self::from_steps(steps, LeasedTurn { store, clock, session_id, turn_id, epoch: 0, guard })
+        let turn = LeasedTurn { store, clock, session_id, turn_id, epoch: 0, guard, prompt_mask: None };
+        Self::from_steps(steps, turn)
     }
 
     fn from_steps(steps: Vec<StepRecord>, turn: LeasedTurn<'_>) -> Self {
@@ -108,10 +115,11 @@ impl Journal {
     }
 
     fn new(steps: Vec<StepRecord>, turn: LeasedTurn<'_>, usage: Arc<UsageLog>) -> Self {
-        let LeasedTurn { store, clock, session_id, turn_id, epoch, guard } = turn;
+        let LeasedTurn { store, clock, session_id, turn_id, epoch, guard, prompt_mask } = turn;
         let recorded = steps.into_iter().map(|step| (step.key.clone(), Arc::new(step))).collect();
         let empty = TurnJournal::in_memory(clock, session_id, turn_id, guard);
-        let turn = TurnJournal { store: Some(store), epoch, recorded: Mutex::new(recorded), usage, ..empty };
+        let recorded = Mutex::new(recorded);
+        let turn = TurnJournal { store: Some(store), epoch, recorded, usage, prompt_mask, ..empty };
         Self { turn: Arc::new(turn), prefix: String::new() }
     }
 
@@ -125,6 +133,11 @@ impl Journal {
     /// `path`.
     pub fn scope(&self, path: &str) -> Self {
         Self { turn: Arc::clone(&self.turn), prefix: self.full_key(path) }
+    }
+
+    /// Masks the prompts of model calls; `None` if the journal does not keep them.
+    pub(crate) fn prompt_mask(&self) -> Option<&PromptMask> {
+        self.turn.prompt_mask.as_ref()
     }
 
     /// The clock that gives the times of the records.
@@ -322,6 +335,7 @@ impl Journal {
             attempts: done.attempts,
             charged: done.charged,
             at: self.turn.clock.now(),
+            prompt: done.prompt,
         };
         self.turn.usage.add(&self.turn.turn_id, &step);
         Ok(Attempted::Performed { step: Arc::new(step), output: done.output, with_commit: done.with_commit })
@@ -347,6 +361,7 @@ impl Journal {
             attempts: done.attempts,
             charged: done.charged,
             at: self.turn.clock.now(),
+            prompt: done.prompt,
         }));
     }
 

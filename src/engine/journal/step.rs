@@ -1,5 +1,6 @@
 //! The parts of a step: its label, the result of its operation, and the result as the caller gets it.
 
+use std::sync::Arc;
 use types::step::{StepRecord, TokenUsage};
 
 /// Describes a step in its record and its span.
@@ -32,13 +33,15 @@ pub struct Done<O> {
     /// For a result that nothing outside sees before that, so that a repeated turn may get another one. Overrides the
     /// [`Durability`] of the step.
     pub with_commit: bool,
+    /// The compressed prompt of a model call, if prompts are kept.
+    pub prompt: Option<Arc<[u8]>>,
 }
 
 impl<O> Done<O> {
     /// A successful result without figures.
     pub fn ok(output: O) -> Self {
         let (model, tokens, attempts, target, charged) = (None, None, None, None, None);
-        Self { output, ok: true, model, tokens, attempts, target, charged, with_commit: false }
+        Self { output, ok: true, model, tokens, attempts, target, charged, with_commit: false, prompt: None }
     }
 }
 

@@ -4,7 +4,7 @@ use super::deferred::Deferred;
 use super::running_steps::RunningSteps;
 use super::under_way::UnderWay;
 use super::usage::UsageLog;
-use super::{Guard, JournalError, Stepped, lock};
+use super::{Guard, JournalError, PromptMask, Stepped, lock};
 use base::clock::Clock;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub(super) struct TurnJournal {
     pub(super) running_steps: RunningSteps,
     /// The steps whose operations run now, by full key.
     pub(super) under_way: UnderWay,
+    /// Masks the prompts of model calls, if prompts are kept.
+    pub(super) prompt_mask: Option<PromptMask>,
 }
 
 impl TurnJournal {
@@ -51,6 +53,7 @@ impl TurnJournal {
             halted: AtomicBool::new(false),
             running_steps: RunningSteps::default(),
             under_way: UnderWay::default(),
+            prompt_mask: None,
         }
     }
 

@@ -7,7 +7,7 @@
 //!   those of [`base::http_client`].
 //! - [`delta`] carries the pieces of a streamed answer, and [`paced`] limits their rate for readers.
 //! - `thoughts` removes the thoughts of a reasoning model from its answer, and `answer` reads an answer as JSON.
-//! - [`recorded`] makes a model call a step of the journal.
+//! - [`recorded`] makes a model call a step of the journal. [`kept_prompt`] is its prompt, if prompts are kept.
 
 pub(crate) mod answer;
 pub(crate) mod budgeted;
@@ -15,6 +15,7 @@ mod chain;
 pub mod circuit;
 pub mod delta;
 pub mod dialogue;
+pub mod kept_prompt;
 pub mod message;
 mod metered;
 pub mod offline;

@@ -1,11 +1,12 @@
 //! Model calls as steps of the journal, with model, tokens and attempts in their records. A failed call is recorded
 //! like any other result, so that a turn which has continued without an answer does the same when it is repeated.
 
-use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ModelToolCall};
+use super::{DeltaSink, Model, ModelError, ModelReply, ModelRequest, ModelToolCall, PromptMessage, kept_prompt};
 use crate::journal::{Done, Durability, Journal, JournalError, Label, StepError, Stepped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::convert::Infallible;
+use std::sync::Arc;
 use types::step::TokenUsage;
 
 /// The recorded output: the answer, or the failure.
@@ -65,12 +66,12 @@ pub(crate) async fn ask_last(
     mut request: ModelRequest,
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
-    let NamedModel { names, model } = model;
+    let (NamedModel { names, model }, sent) = (model, Arc::clone(&request.messages));
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    record_text(journal, key, names, input, answer, is_last).await
+    record_text(journal, key, names, (input, sent.as_slice()), answer, is_last).await
 }
 
 /// Like [`ask_last`], but streams the answer to `deltas`. A recorded step streams nothing.
@@ -83,19 +84,19 @@ pub(crate) async fn stream_last(
     deltas: DeltaSink,
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
-    let NamedModel { names, model } = model;
+    let (NamedModel { names, model }, sent) = (model, Arc::clone(&request.messages));
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    record_text(journal, key, names, input, answer, is_last).await
+    record_text(journal, key, names, (input, sent.as_slice()), answer, is_last).await
 }
 
 async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
     key: &str,
     target: &str,
-    input: &(impl Serialize + ?Sized),
+    (input, sent): (&(impl Serialize + ?Sized), &[PromptMessage]),
     answer: impl FnOnce(String) -> Fut,
     is_last: impl FnOnce(&str) -> bool + Send,
 ) -> Result<Stepped<String>, StepError<ModelError>> {
@@ -103,7 +104,7 @@ async fn record_text<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     let step = journal.step(key, label, Durability::OnReturn, input, |idempotency_key| async move {
         let done = done(answer(idempotency_key).await, |reply| Outcome::Content(reply.content));
         let with_commit = matches!(&done.output, Outcome::Content(content) if is_last(content));
-        Ok::<_, Infallible>(Done { with_commit, ..done })
+        Ok::<_, Infallible>(Done { with_commit, prompt: kept(journal, sent), ..done })
     });
     let text = recorded(step.await)?.try_map(|outcome| match outcome {
         Outcome::Content(content) | Outcome::RecordedReply(RecordedReply { content, .. }) => Ok(content),
@@ -122,12 +123,12 @@ pub(crate) async fn stream_with_tools(
     mut request: ModelRequest,
     deltas: DeltaSink,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
-    let NamedModel { names, model } = model;
+    let (NamedModel { names, model }, sent) = (model, Arc::clone(&request.messages));
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.stream(request, deltas).await
     };
-    record_reply(journal, key, names, input, answer).await
+    record_reply(journal, key, names, (input, sent.as_slice()), answer).await
 }
 
 /// Like [`stream_with_tools`], without streaming.
@@ -138,19 +139,19 @@ pub(crate) async fn ask_with_tools(
     input: &(impl Serialize + ?Sized),
     mut request: ModelRequest,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
-    let NamedModel { names, model } = model;
+    let (NamedModel { names, model }, sent) = (model, Arc::clone(&request.messages));
     let answer = |idempotency_key| async move {
         request.idempotency_key = idempotency_key;
         model.complete(request).await
     };
-    record_reply(journal, key, names, input, answer).await
+    record_reply(journal, key, names, (input, sent.as_slice()), answer).await
 }
 
 async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
     journal: &Journal,
     key: &str,
     target: &str,
-    input: &(impl Serialize + ?Sized),
+    (input, sent): (&(impl Serialize + ?Sized), &[PromptMessage]),
     answer: impl FnOnce(String) -> Fut,
 ) -> Result<Stepped<RecordedReply>, StepError<ModelError>> {
     let label = Label { kind: "model", target };
@@ -158,7 +159,8 @@ async fn record_reply<Fut: Future<Output = Result<ModelReply, ModelError>>>(
         let spoken = |ModelReply { content, tool_calls, extra, tokens, .. }| {
             Outcome::RecordedReply(RecordedReply { content, tool_calls, extra, tokens })
         };
-        Ok::<_, Infallible>(done(answer(idempotency_key).await, spoken))
+        let done = done(answer(idempotency_key).await, spoken);
+        Ok::<_, Infallible>(Done { prompt: kept(journal, sent), ..done })
     });
     let reply = recorded(step.await)?.try_map(|outcome| match outcome {
         Outcome::RecordedReply(reply) => Ok(reply),
@@ -180,6 +182,11 @@ fn done(answer: Result<ModelReply, ModelError>, outcome: impl FnOnce(ModelReply)
         }
         Err(error) => Done { ok: false, ..Done::ok(Outcome::Failed(error)) },
     }
+}
+
+/// The prompt for the record, if the journal keeps prompts.
+fn kept(journal: &Journal, sent: &[PromptMessage]) -> Option<Arc<[u8]>> {
+    journal.prompt_mask().and_then(|mask| kept_prompt::encode(sent, &|text| mask(text)))
 }
 
 fn recorded<O>(step: Result<Stepped<O>, StepError<Infallible>>) -> Result<Stepped<O>, JournalError> {

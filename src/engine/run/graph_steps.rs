@@ -172,6 +172,7 @@ mod tests {
             attempts: None,
             charged: None,
             at: Timestamp::from_millis(0),
+            prompt: None,
         }
     }
 

@@ -225,6 +225,7 @@ async fn record_pin(
         attempts: None,
         charged: None,
         at: shared.clock().now(),
+        prompt: None,
     };
     let request = Record {
         session_id: session.session_id.clone(),

@@ -119,6 +119,7 @@ mod tests {
             attempts: None,
             charged: None,
             at: Timestamp::from_millis(at),
+            prompt: None,
         }
     }
 

@@ -189,6 +189,7 @@ fn services(
         limits: settings.workflow.clone(),
         budgets: Budgets::new(Arc::clone(&store), &settings.budget),
         keep_turns: settings.retention.turns.0,
+        keeps_prompts: settings.journal.keeps_prompts(),
         decisions: DecisionLimits::new(settings, &[]).into(),
         sandbox: Arc::new(Sandbox::off()),
         connectors: Arc::default(),

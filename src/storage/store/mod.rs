@@ -304,8 +304,12 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
         Ok(self.sessions_page(query).await?.page.items)
     }
 
-    /// Returns the sessions of [`Store::sessions`], and where the listing goes on.
+    /// Returns the sessions of [`Store::sessions`], and where the listing continues.
     async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage>;
+
+    /// Returns the kept prompt of a recorded step, compressed as it was recorded. `None` if the step or its prompt is not
+    /// stored.
+    async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>>;
 
     /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
     /// `committed_at`, then by turn id, both descending.

@@ -44,7 +44,7 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 42] = [
+const RULES: [(&str, &str, &[Role]); 43] = [
     ("agents apply", "agent.json", ADMINS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
@@ -60,6 +60,7 @@ const RULES: [(&str, &str, &[Role]); 42] = [
     ("models", "", READERS),
     ("sessions list", "", READERS),
     ("sessions show", "s1", &[Channel, Viewer, Agent, Operator, Admin]),
+    ("sessions prompts", "s1 m-1", READERS),
     ("sessions cancel", "s1", OPERATORS),
     ("sessions release", "s1", &[Agent, Operator, Admin]),
     ("sessions close", "s1", OPERATORS),

@@ -22,6 +22,7 @@ use types::duration::Text;
 use types::event::{EventType, OutEvent};
 use types::run::{RunRecord, RunStatus};
 use types::session::{Role, Session, Status};
+use types::step::StepRecord;
 
 mod store_in_memory {
     super::store_suite!(super::store_in_memory_opened);
@@ -277,13 +278,15 @@ async fn expired_turns_are_deleted_with_their_steps() {
     let mut settings = settings(Settings::default());
     settings.retention.turns = Text(SHORT);
     let store: Arc<dyn Store> = EmbeddedStore::new(EmbeddedFile::in_memory().unwrap(), &settings).unwrap();
+    let prompted =
+        |value: u64| Arc::new(StepRecord { prompt: Some([1, 2].into()), ..(*step("0/act", json!(value))).clone() });
     for seq in 1..=3 {
-        run_turn(&store, "s", seq, |change| change.steps = vec![step("0/act", json!(seq))]).await;
+        run_turn(&store, "s", seq, |change| change.steps = vec![prompted(seq)]).await;
     }
     let later = clock::now().plus(LONG);
     run_turn(&store, "s", 4, |change| {
         change.turn.committed_at = later;
-        change.steps = vec![step("0/act", json!(4))];
+        change.steps = vec![prompted(4)];
     })
     .await;
     eventually(DEADLINE, "the file is closed", || async {
@@ -293,6 +296,8 @@ async fn expired_turns_are_deleted_with_their_steps() {
     .await;
     assert!(store.steps("s", "m-1").await.unwrap().is_empty());
     assert_eq!(store.steps("s", "m-4").await.unwrap().len(), 1);
+    assert_eq!(store.prompt("s", "m-1", "0/act").await.unwrap(), None);
+    assert_eq!(store.prompt("s", "m-4", "0/act").await.unwrap(), Some(vec![1, 2]));
     assert_eq!(store.session("s").await.unwrap().unwrap().last_seq, 4, "the session stays");
 }
 

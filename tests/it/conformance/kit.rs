@@ -221,6 +221,7 @@ pub fn step(key: &str, output: Value) -> Arc<StepRecord> {
         attempts: Some(1),
         charged: None,
         at: clock::now(),
+        prompt: None,
     })
 }
 

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -14,6 +14,7 @@ mod expiry;
 pub mod kit;
 mod lanes;
 mod listings;
+mod prompts;
 mod queue;
 pub mod runs;
 mod session_listing;
@@ -79,6 +80,9 @@ macro_rules! store_suite {
             idle_sessions_are_open_ready_chats
             tokens_of_a_session_and_of_days_count_once
             one_leads_until_it_resigns_or_its_lease_ends
+        }
+        $crate::conformance::cases! { $open, prompts:
+            a_prompt_is_kept_with_the_first_record_of_its_step
         }
         $crate::conformance::cases! { $open, catalog:
             the_first_plan_stays

@@ -20,7 +20,7 @@ async fn journal(inner: &Arc<dyn Store>) -> Journal {
     let wire = Arc::new(Wire::new(0, plan, false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore { inner: Arc::clone(inner), wire });
     let (clock, guard) = (Clock::system(), Guard::always());
-    let turn = LeasedTurn { store, clock, session_id: "s", turn_id: "m-1", epoch, guard };
+    let turn = LeasedTurn { store, clock, session_id: "s", turn_id: "m-1", epoch, guard, prompt_mask: None };
     Journal::open(turn, false).await.unwrap()
 }
 

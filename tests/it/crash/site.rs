@@ -76,6 +76,7 @@ impl Kit {
             limits: WorkflowLimits::default(),
             budgets: Budgets::new(Arc::clone(&store), &config::Budget::default()),
             keep_turns: Duration::from_secs(7 * 86_400),
+            keeps_prompts: false,
             decisions: DecisionLimits::new(&Settings::default(), &[]).into(),
             rehearses: false,
             sandbox: Arc::new(Sandbox::off()),

@@ -7,9 +7,10 @@ mod requests;
 use crate::gateway::Gateway;
 use crate::run_streams::{RunEvents, writer};
 use crate::scenarios::{acts, answer, engine, sales_with};
-use crate::support::backend::embedded;
+use crate::support::backend::{embedded, embedded_with};
 use crate::support::engine::DEADLINE;
 use crate::support::eventually;
+use base::config::{PromptKeeping, Settings};
 use requests::{DescribedRequest, requests};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -72,6 +73,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions/{session_id}/decisions"),
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
+    ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}/prompts/{key}"),
     ("get", "/api/v1/timers"),
     ("get", "/api/v1/workflow/{session_id}/diff"),
     ("get", "/api/v1/workflow/{session_id}/draft"),
@@ -210,7 +212,9 @@ async fn every_route_is_described_and_every_description_is_routed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_answered_fits_its_description() {
     let acting = acts("processing", "SKILL", "query_order", &json!({"order_id": "A1"}));
-    let engine = engine(embedded().await, answer("请讲"), vec![acting, answer("好的")]).await;
+    let mut settings = Settings::default();
+    settings.journal.prompts = Some(PromptKeeping::Full);
+    let engine = engine(embedded_with(settings).await, answer("请讲"), vec![acting, answer("好的")]).await;
     let timers = json!([{"name": "follow_up", "delay": "1h", "message": "还在吗", "action": {"type": "TOOL", "target": "now", "params": {}}}]);
     engine.apply(sales_with(&json!({"timers": timers}))).await;
     engine.apply(writer("writer")).await;

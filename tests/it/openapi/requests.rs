@@ -26,6 +26,7 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
     let (get, post, put) = (Method::GET, Method::POST, Method::PUT);
     let session = "/api/v1/sessions/{session_id}";
     let turn = "/api/v1/sessions/{session_id}/turns/{turn_id}";
+    let prompt = "/api/v1/sessions/{session_id}/turns/{turn_id}/prompts/{key}";
     let message = |text: &str| {
         Some(
             json!({"session_id": "s2", "agent_id": "sales", "text": text, "job_id": "m-1", "user_id": "u1", "channel": "web",
@@ -67,6 +68,8 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-1", None, 200),
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-2", None, 200),
         asked(get.clone(), turn, "/api/v1/sessions/s1/turns/m-9", None, 404),
+        asked(get.clone(), prompt, "/api/v1/sessions/s1/turns/m-1/prompts/0%2Fdecide", None, 200),
+        asked(get.clone(), prompt, "/api/v1/sessions/s1/turns/m-1/prompts/9%2Fdecide", None, 404),
         asked(get.clone(), "/api/v1/me", "/api/v1/me", None, 200),
         asked(get.clone(), "/api/v1/events", "/api/v1/events?after=x", None, 400),
         asked(post.clone(), "/api/v1/login", "/api/v1/login", Some(json!({"token": "wrong"})), 401),

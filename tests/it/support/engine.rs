@@ -171,6 +171,7 @@ impl Engine {
             limits: self.settings.workflow.clone(),
             budgets: Budgets::new(Arc::clone(&self.store), &self.settings.budget),
             keep_turns: self.settings.retention.turns.0,
+            keeps_prompts: self.settings.journal.keeps_prompts(),
             decisions: DecisionLimits::new(&self.settings, &[]).into(),
             rehearses: false,
             sandbox: Arc::new(sandbox(&self.settings)),

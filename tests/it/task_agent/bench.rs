@@ -135,7 +135,8 @@ impl Bench {
 
     async fn running(&self, input: &str) -> Result<RunEnd, RunError> {
         let (store, clock, guard) = (Arc::clone(&self.store), Clock::system(), Guard::always());
-        let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "r1", epoch: self.epoch, guard };
+        let turn =
+            LeasedTurn { store, clock, session_id: "r1", turn_id: "r1", epoch: self.epoch, guard, prompt_mask: None };
         let journal = Journal::open(turn, true).await?;
         let resolved = ResolvedDefinitions::resolve(self, &Flows::builtin(), "case").await.unwrap();
         let services = RunServices {

@@ -154,7 +154,7 @@ impl Ground {
 
     pub(super) async fn journal(&self) -> Journal {
         let (store, clock, guard) = (Arc::clone(&self.store), Clock::system(), Guard::always());
-        let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "t1", epoch: 1, guard };
+        let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "t1", epoch: 1, guard, prompt_mask: None };
         Journal::open(turn, true).await.unwrap()
     }
 

@@ -274,6 +274,10 @@ impl Store for FaultyStore {
         self.wire.counted("session", session_id, call).await
     }
 
+    async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> store::Result<Option<Vec<u8>>> {
+        self.wire.plainly(self.inner.prompt(session_id, turn_id, key)).await
+    }
+
     async fn sessions_page(&self, query: SessionQuery) -> store::Result<SessionPage> {
         self.wire.plainly(self.inner.sessions_page(query)).await
     }

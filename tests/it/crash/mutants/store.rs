@@ -263,6 +263,10 @@ impl Store for MutantStore {
         self.inner.session(session_id).await
     }
 
+    async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> store::Result<Option<Vec<u8>>> {
+        self.inner.prompt(session_id, turn_id, key).await
+    }
+
     async fn sessions_page(&self, query: SessionQuery) -> store::Result<SessionPage> {
         self.inner.sessions_page(query).await
     }
