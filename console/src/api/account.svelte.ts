@@ -58,6 +58,11 @@ class Account {
     return RANK[this.me.role] >= RANK[role]
   }
 
+  /** Whether the role may write messages as a user. */
+  get mayTalk(): boolean {
+    return this.may('admin')
+  }
+
   /** Whether the role may write dialogues with the authoring agent. */
   get mayAuthor(): boolean {
     return this.may('operator') || this.me?.role === 'author'

@@ -38,7 +38,7 @@ export const routes: readonly Route[] = [
     pattern: '/playground',
     title: 'view.playground',
     nav: { group: 'talk', icon: 'chat' },
-    role: 'operator',
+    role: 'admin',
     load: playground,
   },
   {
@@ -46,7 +46,7 @@ export const routes: readonly Route[] = [
     pattern: '/playground/:session_id',
     title: 'view.playground',
     under: 'playground',
-    role: 'operator',
+    role: 'admin',
     load: playground,
   },
   {
