@@ -12,7 +12,7 @@ import { until } from './support/until'
 const SESSIONS = 10_000
 const STAGES = 2_000
 const STEPS = 500
-/** Most time until a page shows its data on an idle machine, in ms. */
+/** Most time until a page shows its data on an idle machine, in ms. Its processor time has this limit everywhere. */
 const LIMIT = 1_000
 
 let browser: Browser
@@ -68,8 +68,14 @@ async function manySessions(): Promise<void> {
   mongo.close()
 }
 
-/** Time from the request of the page until `selector` is there with this many elements, without anything in a cache. */
-async function opens(path: string, selector: string, count: number): Promise<number> {
+interface Opened {
+  time: number
+  /** Processor time of the page. */
+  work: number
+}
+
+/** Time in ms from the request of the page until `selector` is there with this many elements, without anything in a cache. */
+async function opens(path: string, selector: string, count: number): Promise<Opened> {
   const person = await user(browser, cluster.base)
   await person.context.addInitScript(
     ([wanted, least]) => {
@@ -81,22 +87,28 @@ async function opens(path: string, selector: string, count: number): Promise<num
     },
     [selector, count] as const,
   )
-  const page = await person.open(path)
+  const page = await person.context.newPage()
+  const cdp = await person.context.newCDPSession(page)
+  await cdp.send('Performance.enable', { timeDomain: 'threadTicks' })
+  await page.goto(`${cluster.base}/console${path}`)
   await page.waitForFunction(() => (globalThis as { shownAt?: number }).shownAt !== undefined)
   const time = await page.evaluate(() => (globalThis as { shownAt?: number }).shownAt!)
+  const { metrics } = await cdp.send('Performance.getMetrics')
+  const work = metrics.find(({ name }) => name === 'TaskDuration')!.value * 1000
   expect(person.problems).toEqual([])
   await person.context.close()
-  return time
+  return { time, work }
 }
 
 /** Checks the best of a few: other programs on the machine make a page slower, and nothing makes it faster. */
 async function best(name: string, path: string, selector: string, count: number): Promise<void> {
-  const times: number[] = []
+  const opened: Opened[] = []
   const limit = LIMIT * (await slowness(browser, cluster.base))
-  while (times.length < 4 && !(times.length > 0 && Math.min(...times) <= limit)) times.push(await opens(path, selector, count))
-  const time = Math.round(Math.min(...times))
-  note(`${name}: ${time} ms; the limit here and now is ${Math.round(limit)} ms`)
-  expect(time, name).toBeLessThanOrEqual(limit)
+  const least = (what: keyof Opened) => Math.round(Math.min(...opened.map((each) => each[what])))
+  while (opened.length < 4 && !(opened.length > 0 && least('time') <= limit)) opened.push(await opens(path, selector, count))
+  note(`${name}: ${least('time')} ms, of which the page works ${least('work')} ms; the limit here and now is ${Math.round(limit)} ms`)
+  expect(least('time'), name).toBeLessThanOrEqual(limit)
+  expect(least('work'), `${name}: processor time`).toBeLessThanOrEqual(LIMIT)
 }
 
 test('10,000 sessions', async () => {

@@ -30,10 +30,16 @@ afterAll(async () => {
   await Promise.all([echo?.stop(), proxy?.stop()])
 })
 
-async function theme(page: Page, theme: Theme): Promise<void> {
-  await page.evaluate((name) => (document.documentElement.dataset.theme = name), theme)
-  // Colours change over some frames.
-  await page.waitForFunction(() => !document.getAnimations().some((animation) => animation instanceof CSSTransition))
+const theme = (page: Page, name: Theme) => page.evaluate((value) => (document.documentElement.dataset.theme = value), name)
+
+/** Loads axe-core, and ends transitions: colours change at once. */
+async function prepare(page: Page): Promise<void> {
+  await page.evaluate(axe.source)
+  await page.evaluate(() => {
+    const sheet = new CSSStyleSheet()
+    sheet.replaceSync('* { transition: none !important; animation: none !important }')
+    document.adoptedStyleSheets = [sheet]
+  })
 }
 
 const IMPACTS = ['serious', 'critical']
@@ -58,10 +64,10 @@ async function inspect(page: Page, view: string, rules?: string[]): Promise<stri
   const problems: string[] = []
   const note = (what: string, found: string[]) => problems.push(...found.map((each) => `${view}, ${what}: ${each}`))
   await go(page, view)
+  await theme(page, 'light')
   note('light', await accessibility(page, rules))
   await theme(page, 'dark')
   note('dark', await accessibility(page, ['color-contrast']))
-  await theme(page, 'light')
   await page.setViewportSize(NARROW)
   note('360 px', await overflow(page))
   await page.setViewportSize(WIDE)
@@ -88,7 +94,7 @@ describe.each<Language>(['en', 'zh'])('each view in %s', (language) => {
     const findings: string[] = []
     const work = async () => {
       const page = await person.open('/sessions')
-      await page.evaluate(axe.source)
+      await prepare(page)
       for (let view = waiting.shift(); view !== undefined; view = waiting.shift()) findings.push(...(await inspect(page, view, language === 'en' ? undefined : RULES_OF_TEXTS)))
     }
     await Promise.all([work(), work()])
@@ -119,7 +125,7 @@ test('the login, a view without the right to it, and an unknown address are acce
   const person = await user(browser, dev.base)
   const page = await person.open('/sessions')
   const check = async () => {
-    await page.evaluate(axe.source)
+    await prepare(page)
     expect(await accessibility(page)).toEqual([])
     await page.setViewportSize(NARROW)
     expect(await overflow(page)).toEqual([])

@@ -1,4 +1,4 @@
-// A model whose answers a test scripts: a server with the chat completions protocol of OpenAI.
+// A model that a test scripts: a server with the chat completions protocol of OpenAI.
 
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 

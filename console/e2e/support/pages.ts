@@ -56,7 +56,7 @@ export async function settled(page: Page): Promise<void> {
 
 /** Goes to another view as a link does, without loading the program again. */
 export async function go(page: Page, view: string): Promise<void> {
-  // By way of another page, so that the view begins anew.
+  // By way of another page, so that the view is made again.
   for (const address of ['/nowhere', view]) {
     await page.evaluate((to) => {
       history.pushState(null, '', `/console${to}`)

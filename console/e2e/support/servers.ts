@@ -1,4 +1,4 @@
-// Servers next to the system: an API that repeats what it gets, a page of another origin, a proxy that lets nothing pass.
+// Servers next to the system: an API that repeats its requests, a page of another origin, a proxy that lets nothing pass.
 
 import { createServer, type RequestListener } from 'node:http'
 

@@ -40,7 +40,7 @@ function settingsOf(options: Options, top: string): string {
 
 function environmentOf(options: Options): Record<string, string> {
   const tokens = options.tokens ? Object.fromEntries(ROLES.map((role) => [`TOKEN_${role.toUpperCase()}`, tokenOf(role)])) : {}
-  // Whoever runs the tests may have settings in the environment.
+  // The environment of the tests may have settings of another system.
   return { TURNWHEEL_CONFIG: '', NATS_URL: '', MONGODB_URI: '', ...tokens, ...options.env }
 }
 

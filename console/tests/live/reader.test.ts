@@ -44,7 +44,7 @@ beforeEach(async () => {
   address = `http://127.0.0.1:${(server.address() as AddressInfo).port}/api/v1/events`
   reader = new Reader(
     { state: (state) => states.push(state), events: (some) => events.push(...some), gap: (from, to) => gaps.push([from, to]) },
-    { address, pauses: [5], silence: 200 },
+    { address, pauses: [5], silence: 1000 },
   )
 })
 
