@@ -44,24 +44,31 @@ function environmentOf(options: Options): Record<string, string> {
   return { TURNWHEEL_CONFIG: '', NATS_URL: '', MONGODB_URI: '', ...tokens, ...options.env }
 }
 
+/** An empty folder, which does not outlive the process of the tests. */
+function scratch(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'turnwheel-e2e-'))
+  process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
 const isReady = (base: string) => async () => fetch(`${base}/readyz`).then((response) => response.ok, () => false)
 
 const apiOf = (base: string, options: Options) => new Api(base, options.tokens ? tokenOf('admin') : undefined)
 
 /** `turnwheel dev` in an empty folder, with the sample agents and workflows. Its demo API has a fixed port: one at a time. */
 export async function startDev(options: Options = {}): Promise<System & { folder: string }> {
-  const folder = mkdtempSync(join(tmpdir(), 'turnwheel-e2e-'))
+  const folder = scratch()
   const port = await freePort()
   const base = `http://127.0.0.1:${port}`
   writeFileSync(join(folder, 'turnwheel.toml'), settingsOf(options, `[gateway]\nlisten = "127.0.0.1:${port}"`))
   const start = { cwd: folder, env: environmentOf(options), ready: isReady(base) }
-  const process = await Process.start(turnwheel(), ['--config', 'turnwheel.toml', 'dev'], start)
+  const program = await Process.start(turnwheel(), ['--config', 'turnwheel.toml', 'dev'], start)
   return {
     base,
     folder,
     api: apiOf(base, options),
     async stop() {
-      await process.kill()
+      await program.kill()
       rmSync(folder, { recursive: true, force: true })
     },
   }
@@ -81,7 +88,7 @@ export class Cluster implements System {
   ) {}
 
   static async start(options: Options & { gateways?: number; workers?: number } = {}): Promise<Cluster> {
-    const folder = mkdtempSync(join(tmpdir(), 'turnwheel-e2e-'))
+    const folder = scratch()
     const cluster = new Cluster(folder, options, await freePort(), await freePort())
     await Promise.all([cluster.startNats(), cluster.startMongo()])
     for (let index = 0; index < (options.gateways ?? 1); index++) {
@@ -149,7 +156,7 @@ export class Cluster implements System {
 
   async stop(): Promise<void> {
     const programs = [...this.workers, ...this.gateways.filter((gateway) => gateway !== null), ...this.processes]
-    await Promise.all(programs.map((process) => process.kill()))
+    await Promise.all(programs.map((program) => program.kill()))
     rmSync(this.folder, { recursive: true, force: true })
   }
 }
