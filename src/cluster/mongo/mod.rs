@@ -152,7 +152,7 @@ impl Store for MongoStore {
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
-        cached(&self.plans, workflow_id, hash, self.db.plan(workflow_id, hash)).await
+        cached(&self.plans, workflow_id, hash, || self.db.plan(workflow_id, hash)).await
     }
 
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
@@ -348,15 +348,24 @@ impl Store for MongoStore {
 }
 
 /// Returns the cached value, or loads it. Of several concurrent callers one loads the value, and the others wait for
-/// it.
-async fn cached<V: Clone + Send + Sync + 'static>(
+/// it. Only a load allocates the driver's future, which is some kilobytes large; nearly every turn finds the value.
+async fn cached<V, Load>(
     cache: &Cache<(String, String), V>,
     id: &str,
     hash: &str,
-    load: impl Future<Output = Result<Option<V>>>,
-) -> Result<Option<V>> {
+    load: impl FnOnce() -> Load,
+) -> Result<Option<V>>
+where
+    V: Clone + Send + Sync + 'static,
+    Load: Future<Output = Result<Option<V>>>,
+{
+    let key = (id.to_owned(), hash.to_owned());
+    if let Some(found) = cache.get(&key).await {
+        return Ok(Some(found));
+    }
+    let load = load();
     let load = async { load.await.map_err(Some)?.ok_or(None::<StoreError>) };
-    match cache.try_get_with((id.to_owned(), hash.to_owned()), load).await {
+    match Box::pin(cache.try_get_with(key, load)).await {
         Ok(found) => Ok(Some(found)),
         Err(missing) => missing.as_ref().clone().map_or(Ok(None), Err),
     }

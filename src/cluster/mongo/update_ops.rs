@@ -36,7 +36,7 @@ pub(super) fn reacquire(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = FenceTokens::from_session(session);
     let passage =
         FenceChange { spent: tokens.previous().left(), issued: tokens.held(), removed: tokens.previous().held() };
-    let (mut set, mut unset) = (acquired(session)?, RawDocumentBuf::new());
+    let (mut set, mut unset) = (acquired(session)?, empty_document());
     if session.workflow_state.status == Status::Processing {
         set.append(cstr!("workflow_state.status"), Status::Processing.as_str());
     }
@@ -176,7 +176,7 @@ struct Update {
 impl Update {
     /// The change of a turn to the session as it was `granted`, without its lease.
     fn from_change(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<Self> {
-        let (mut set, mut unset) = (settings(change, granted, now)?, RawDocumentBuf::new());
+        let (mut set, mut unset) = (settings(change, granted, now)?, empty_document());
         let push = appended(change, granted, &mut set)?;
         append_progress(&mut set, commit, granted, now);
         match &change.handoff {

@@ -75,12 +75,13 @@ impl<T: Versioned> VersionedCollection<T> {
 
     /// Returns the version with this hash.
     pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
-        let load = async {
-            let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
-            let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
-            found.map(|raw| revive(&raw)).transpose()
-        };
-        cached(&self.versions, id, hash, load).await
+        cached(&self.versions, id, hash, || self.stored_version(id, hash)).await
+    }
+
+    async fn stored_version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
+        let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
+        let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
+        found.map(|raw| revive(&raw)).transpose()
     }
 
     /// Returns the number of stored versions, without drafts.
