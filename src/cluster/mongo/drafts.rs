@@ -7,7 +7,7 @@ use super::versioned_collection::{VersionedCollection, fields, revive, version_i
 use super::{Db, MongoStore};
 use async_trait::async_trait;
 use base::error::SharedError;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use mongodb::options::IndexOptions;
@@ -169,14 +169,16 @@ impl<T: Versioned> VersionedCollection<T> {
         for _ in 0..MAX_TRIES {
             let current = self.db.in_time(raw.find_one(doc! {"_id": record.id()})).await?;
             let known = current.as_ref().map(|current| current.get_str("hash").unwrap_or_default().to_owned());
-            // An older version of the program must not replace a definition that a newer one wrote.
-            if let Some(Err(error @ StoreError::Newer { .. })) = current.as_ref().map(revive::<T>) {
-                return Err(error);
-            }
+            let is_readable = match current.as_ref().map(revive::<T>) {
+                // An older version of the program must not replace a definition that a newer one wrote.
+                Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
+                found => found.is_none_or(|found| found.is_ok()),
+            };
             if !over.allows(known.as_deref()) {
                 return Ok(PublishEnd::Moved(known));
             }
-            if known.as_deref() == Some(record.hash()) {
+            // A definition that cannot be decoded is replaced, even by one with the same hash.
+            if is_readable && known.as_deref() == Some(record.hash()) {
                 self.put_version(record, Reason::Unchanged, label).await?;
                 return Ok(PublishEnd::Unchanged);
             }
@@ -186,9 +188,11 @@ impl<T: Versioned> VersionedCollection<T> {
             if let Some(owner) = owner {
                 set.insert("owner", owner);
             }
-            let done = match known {
-                Some(known) => {
-                    let seen = doc! {"_id": record.id(), "hash": known};
+            let done = match current {
+                Some(current) => {
+                    // Missing in a document that a person has edited.
+                    let hash = current.get_str("hash").map_or(Bson::Null, Bson::from);
+                    let seen = doc! {"_id": record.id(), "hash": hash};
                     self.db.in_time(collection.update_one(seen, doc! {"$set": set})).await?.matched_count > 0
                 }
                 None => {

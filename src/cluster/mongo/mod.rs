@@ -7,7 +7,8 @@
 //! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
 //!   guarded by the [`fence`] or by the fields of the lane.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
-//! - [`versioned_collection`]: agents and workflows. `labels`: the listing of their versions. `session_plans`: the plans of sessions. [`plans`]: plans.
+//! - [`versioned_collection`]: agents and workflows. `labels`: the listing of their versions.
+//!   `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.

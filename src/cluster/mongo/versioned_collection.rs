@@ -129,8 +129,8 @@ impl<T: Versioned> VersionedCollection<T> {
     }
 
     /// Stores a version for [`VersionedCollection::version`] without making it the current one. A stored version never
-    /// changes, so the same document only renews its times and label, and another one is refused. A draft that is put into
-    /// use is one no longer.
+    /// changes, so the same document only renews its times and label, and another one is refused. A draft that is put
+    /// into use is one no longer.
     pub(super) async fn put_version(&self, record: &T, reason: Reason, label: &VersionLabel) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let (versions, fields) = (self.db.database.collection::<Document>(T::VERSIONS), fields(&self.db, record)?);

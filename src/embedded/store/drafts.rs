@@ -1,9 +1,9 @@
-//! Drafts: versions with a row in `DRAFTS`, which has the sessions of the dialogues that they belong to. Their publication
-//! makes them ordinary versions.
+//! Drafts: versions with a row in `DRAFTS`, which has the sessions of the dialogues that they belong to. Their
+//! publication makes them ordinary versions.
 
 use super::fault::FileFault;
 use super::tables::{DRAFTS, OWNERS, Tables, decode};
-use super::versioned_table::{HasVersionTables, insert_current};
+use super::versioned_table::{HasVersionTables, insert_current, revive};
 use super::{EmbeddedStore, labels};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
@@ -174,14 +174,19 @@ pub(super) fn publish<T: HasVersionTables>(
     struct OfCurrent {
         hash: String,
     }
-    let known = match T::tables(tables).0.get(record.id())? {
-        Some(found) => Some(decode::<OfCurrent>(|| T::named(record.id()), found.value())?.hash),
-        None => None,
+    let (known, is_readable) = match T::tables(tables).0.get(record.id())? {
+        Some(found) => match decode::<OfCurrent>(|| T::named(record.id()), found.value()) {
+            Ok(current) => (Some(current.hash), revive::<T>(record.id(), found.value()).is_ok()),
+            Err(fault @ FileFault::Newer { .. }) => return Err(fault),
+            Err(_) => (Some(String::new()), false),
+        },
+        None => (None, true),
     };
     if !over.allows(known.as_deref()) {
         return Ok(PublishEnd::Moved(known));
     }
-    if known.as_deref() == Some(record.hash()) {
+    // A definition that cannot be decoded is replaced, even by one with the same hash.
+    if is_readable && known.as_deref() == Some(record.hash()) {
         labels::renew(tables, record, Reason::Unchanged, label)?;
         return Ok(PublishEnd::Unchanged);
     }

@@ -17,6 +17,9 @@ use types::format;
 use types::session::Kind;
 use types::timestamp::Timestamp;
 
+/// The fields of a label.
+const LABEL: [&str; 4] = ["at", "by", "note", "source"];
+
 /// The fields of a stored version without its document.
 #[derive(Deserialize)]
 struct Header {
@@ -49,6 +52,9 @@ pub(super) fn encode_with(
     label: &StoredLabel,
 ) -> std::result::Result<Vec<u8>, FileFault> {
     if let (Value::Object(fields), Value::Object(label)) = (&mut fields, json!(label)) {
+        for name in LABEL {
+            fields.remove(name);
+        }
         fields.extend(label);
     }
     encode(what, &fields)
@@ -124,8 +130,10 @@ fn all<T: HasVersionTables>(read: &ReadTransaction, id: &str) -> std::result::Re
         if of != id {
             break;
         }
-        let what = || format!("a version of {}", T::named(id));
-        entries.push(entry::<T>(read, (id, hash), decode(what, version.value())?)?);
+        // A version that this program cannot decode is not listed.
+        if let Ok(header) = serde_json::from_slice::<Header>(version.value()) {
+            entries.push(entry::<T>(read, (id, hash), header)?);
+        }
     }
     Ok(entries)
 }

@@ -238,8 +238,8 @@ fn readable<T>(found: Option<Result<T, FileFault>>) -> Result<Option<T>, FileFau
     }
 }
 
-/// Stores a version. A stored version never changes, so the same document only renews its time and label, and another one
-/// is refused. A version that cannot be decoded is replaced.
+/// Stores a version. A stored version never changes, so the same document only renews its time and label, and another
+/// one is refused. A version that cannot be decoded is replaced.
 pub(super) fn insert_version<T: HasVersionTables>(
     tables: &mut Tables<'_>,
     record: &T,
@@ -258,6 +258,7 @@ pub(super) fn insert_version<T: HasVersionTables>(
     Ok(())
 }
 
-fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {
+/// Decodes a definition.
+pub(super) fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {
     T::from_version(decode(|| T::named(id), bytes)?).map_err(|source| FileFault::Damaged { what: T::named(id), source })
 }

@@ -122,15 +122,16 @@ pub enum PublishEnd {
 
 /// Drafts, and their publication.
 ///
-/// A draft is a version with the field `draft_of`: the sessions of the dialogues to which it belongs. Listings of agents
-/// and workflows do not show it, and quotas do not count it. It is deleted with the last of its sessions
-/// ([`Erasure::erase_records`](super::Erasure::erase_records)), not with the agent or workflow of its id. A draft that no
-/// dialogue has made belongs to [`NO_DIALOGUE`](super::NO_DIALOGUE): it expires like an ordinary version, and is deleted
-/// with its agent or workflow. When a draft becomes the current version of its id, it becomes an ordinary version.
+/// A draft is a version with the field `draft_of`: the sessions of the dialogues to which it belongs. Listings of
+/// agents and workflows do not show it, and quotas do not count it. It is deleted with the last of its sessions
+/// ([`Erasure::erase_records`](super::Erasure::erase_records)), not with the agent or workflow of its id. A draft that
+/// no dialogue has made belongs to [`NO_DIALOGUE`](super::NO_DIALOGUE): it expires like an ordinary version, and is
+/// deleted with its agent or workflow. When a draft becomes the current version of its id, it becomes an ordinary
+/// version.
 #[async_trait]
 pub trait Drafts {
-    /// Stores a draft of a session. If the version exists and is not a draft, only its text and note change. Durable on return.
-    /// Refuses a version that is stored with another document.
+    /// Stores a draft of a session. If the version exists and is not a draft, only its text and note change. Durable on
+    /// return. Refuses a version that is stored with another document.
     async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> Result<()>;
 
     /// Returns the document of a version, even if it cannot be decoded as an agent or a workflow.

@@ -53,8 +53,8 @@ pub enum Reason {
 }
 
 impl StoredLabel {
-    /// The label after the version is written again. A text or note that is not given stays, since it is still true of the
-    /// document.
+    /// The label after the version is written again. A text or note that is not given stays, since it is still true of
+    /// the document.
     #[must_use]
     pub fn after(self, reason: Reason, given: &VersionLabel, now: Timestamp) -> Self {
         let is_edited = given.note.is_some() || (self.source.is_some() && given.is_another_text(&self));
