@@ -196,15 +196,15 @@ pub(super) const AGENT_FILE: Codes = codes! {
         "correct the document; `turnwheel agents validate` checks a file";
 };
 pub(super) const CHANGE: Codes = codes! {
-    BAD_REQUEST "invalid_condition" "If-Match and If-None-Match: found another condition than one hash between quotes, or `*`"
-        "send `If-Match: \"<hash>\"`, or `If-None-Match: *`";
-    CONFLICT "file_in_the_way" "agents/sales.yaml exists and has another id, or cannot be read, so `sales` has no file to \
-        be written to" "correct or remove that file first; nothing is applied";
-    PRECONDITION_FAILED "changed" "the current version of agent `sales` is 9e107d9d372bb6826bd81d3542a419d6, which `anna` \
-        applied at 2026-01-02T03:04:05.678Z, not the one that the request expects"
+    BAD_REQUEST "invalid_condition" "If-Match and If-None-Match: found another condition than one hash between quotes, \
+        or `*`" "send `If-Match: \"<hash>\"`, or `If-None-Match: *`";
+    CONFLICT "file_in_the_way" "agents/sales.yaml exists and has another id, or cannot be read, so `sales` has no file \
+        to be written to" "correct or remove that file first; nothing is applied";
+    PRECONDITION_FAILED "changed" "the current version of agent `sales` is 9e107d9d372bb6826bd81d3542a419d6, which \
+        `anna` applied at 2026-01-02T03:04:05.678Z, not the one that the request expects"
         "read it again, merge the changes, and send its hash as `If-Match`";
-    INTERNAL_SERVER_ERROR "file_not_written" "its file agents/sales.yaml cannot be written: the file is read-only; nothing \
-        is applied" "make the file and its folder writable for `turnwheel dev`, and apply it again";
+    INTERNAL_SERVER_ERROR "file_not_written" "its file agents/sales.yaml cannot be written: the file is read-only; \
+        nothing is applied" "make the file and its folder writable for `turnwheel dev`, and apply it again";
 };
 pub(super) const NOTE: Codes = codes! {
     BAD_REQUEST "invalid_note" "note: 1200 characters are more than 1000"

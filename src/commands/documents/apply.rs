@@ -7,7 +7,9 @@ use crate::error::{CommandError, ErrorKind};
 use crate::quotas;
 use definitions::document::Finding;
 use engine::execution::stored;
-use storage::store::{Definition, Over, PublishDefinition, PublishEnd, Store, VersionDetails, VersionLabel};
+use storage::store::{
+    Definition, Over, PublishDefinition, PublishEnd, Store, StoreError, VersionDetails, VersionLabel,
+};
 use types::authoring::Artifact;
 use types::ids;
 
@@ -63,7 +65,8 @@ pub async fn apply_version(
 ) -> Result<AppliedChange, CommandError> {
     let note = checked_note(change.note)?;
     let VersionDetails { entry, document, source } = details(desk.store, artifact, id, hash).await?;
-    let definition = Submitted::stored(document, source).read(artifact)?;
+    let submitted = Submitted::stored(document, source);
+    let definition = submitted.read(artifact)?;
     check_id(artifact, &definition, id)?;
     if definition.hash() != hash {
         return Err(CommandError::unknown_version(artifact.as_str(), id, hash));
@@ -73,7 +76,7 @@ pub async fn apply_version(
         // It does not count yet.
         quotas::check_room(desk.store, desk.quotas, artifact, id).await?;
     }
-    let label = VersionLabel { source: None, by: change.by, note };
+    let label = VersionLabel { source: submitted.source().map(str::to_owned), by: change.by, note };
     publish(desk, artifact, definition, change.over, label, warnings).await
 }
 
@@ -108,8 +111,14 @@ async fn publish(
 
 /// The version that a publication may replace in the store, which has no compiled-in workflows.
 async fn seen(store: &dyn Store, artifact: Artifact, id: &str, over: Over) -> Result<Over, CommandError> {
-    if over == Over::Anything || artifact == Artifact::Agent || store.workflow(id).await?.is_some() {
+    if over == Over::Anything || artifact == Artifact::Agent {
         return Ok(over);
+    }
+    match store.workflow(id).await {
+        Ok(None) => {}
+        // A definition that cannot be decoded exists, too.
+        Ok(Some(_)) | Err(StoreError::Damaged { .. }) => return Ok(over),
+        Err(error) => return Err(error.into()),
     }
     let builtin = stored::workflow(store, id).await?.map(|workflow| workflow.hash.clone());
     Ok(match (over, builtin) {

@@ -3,6 +3,7 @@
 use super::Desk;
 use super::findings::DocumentFinding;
 use super::submitted::Submitted;
+use super::versions::current_hash;
 use crate::error::CommandError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ pub async fn check(
 
 /// The number of conversations that plan again when the version becomes the current one.
 async fn open_sessions(desk: &Desk<'_>, agent_id: &str, hash: &str) -> Result<u64, CommandError> {
-    if desk.store.agent(agent_id).await?.is_some_and(|agent| agent.hash == hash) {
+    if current_hash(desk.store, Artifact::Agent, agent_id).await?.as_deref() == Some(hash) {
         return Ok(0);
     }
     Ok(desk.store.open_sessions_without(agent_id, hash).await?)

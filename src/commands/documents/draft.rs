@@ -19,8 +19,8 @@ pub struct StoredDraft {
     pub findings: Vec<DocumentFinding>,
 }
 
-/// Stores a document as a version without applying it. Durable on return. A version that is stored already stays what it
-/// is, and gets the text and the note.
+/// Stores a document as a version without applying it. Durable on return. A version that is stored already stays in use
+/// or a draft, and gets the text and the note.
 pub async fn store(
     desk: &Desk<'_>,
     (artifact, id): (Artifact, &str),

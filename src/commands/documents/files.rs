@@ -1,5 +1,5 @@
-//! The files of agents and workflows that `dev` applies. They follow changes in the store, so that a later start does not
-//! apply an older file.
+//! The files of agents and workflows that `dev` applies. They follow changes in the store, so that a later start does
+//! not apply an older file.
 
 use crate::error::{CommandError, ErrorKind};
 use base::config::Settings;
@@ -47,9 +47,9 @@ impl DefinitionFiles {
         Arc::clone(&self.access).lock_owned().await
     }
 
-    /// Prepares the file of a definition: its own one, else a new one with its id as its name. Its text is `source`, else
-    /// its present text if that is the same document, else YAML. Returns `None` without the folder, which is then not
-    /// watched. Fails if the file could not be written, before anything is changed.
+    /// Prepares the file of a definition: its own one, else a new one with its id as its name. Its text is `source`,
+    /// else its present text if that is the same document, else YAML. Returns `None` without the folder, which is then
+    /// not watched. Fails if the file could not be written, before anything is changed.
     pub(super) async fn prepare(
         &self,
         definition: &Definition,

@@ -142,11 +142,13 @@ mod tests {
     fn a_document_is_the_same_after_it_is_written_and_read() {
         for document in [
             json!({"id": "sales", "name": "小智", "sop": "先问好。\n\n再查订单：A1001\n", "model": ["a", "b"]}),
-            json!({"skills": [{"id": "a", "http": {"url": "https://x/{id}?q=1", "headers": {}}}, {"id": "b", "on": []}]}),
+            json!({"skills": [{"id": "a", "http": {"url": "https://x/{id}?q=1", "headers": {}}}, {"id": "b", "on": []}],
+                "at": "@x", "pct": "%", "bang": "!x"}),
             json!({"matrix": [[1, 2], [], [[true, null]], "x"], "yes": "no", "null": "~", "1": "1e3", "": " "}),
-            json!({"texts": ["a: b", "- x", "#c", "tab\tin\nit", "  ahead\nx", "end \nx", "x\n\n\n", "\"q\"", "*a", "x\r\ny"]}),
+            json!({"texts": ["a: b", "- x", "#c", "tab\tin\nit", "  ahead\nx", "end \nx", "x\n\n\n", "\"q\"", "*a"]}),
+            json!(["x\r\ny", "x\n y\n", "\u{feff}a\nb", "\u{85}\nb", "a\n\tb", "|", "a |", "café", "-", "---", "? a"]),
             json!({"numbers": [0, -1, 1.5, 1e300, 18_446_744_073_709_551_615_u64], "t": "2026-01-02", "v": ".5"}),
-            json!({"long": format!("{}\n{}", "第一行".repeat(80), "|x: y #z"), "at": "@x", "pct": "%", "bang": "!x"}),
+            json!({"long": format!("{}\n{}", "第一行".repeat(80), "|x: y #z")}),
             json!({}),
         ] {
             let text = to_yaml(&document);

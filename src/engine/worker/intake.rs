@@ -192,7 +192,8 @@ async fn version_of(
 ) -> Result<Arc<AgentRecord>, IntakeError> {
     let reason = match skip_unreadable(shared.store().agent_version(agent_id, hash).await)? {
         None => format!(
-            "agent `{agent_id}` has no version `{hash}`; `turnwheel agents versions {agent_id}` lists those that are stored"
+            "agent `{agent_id}` has no version `{hash}`; `turnwheel agents versions {agent_id}` lists those that are \
+             stored"
         ),
         Some(agent) if agent.config.is_task_agent() => {
             format!("version `{hash}` of `{agent_id}` is a task agent, which takes no chat sessions")
