@@ -6,8 +6,10 @@ mod deletion;
 mod events;
 mod knowledge;
 mod pages;
+mod versions;
 
 pub use events::{Events, Followed};
+pub use versions::{ChangeArgs, DocumentKind, Upload};
 
 use crate::failure::Failure;
 use base::http_client;
@@ -25,8 +27,6 @@ use commands::session_decisions::SessionDecision;
 use commands::sessions::{SessionDetails, SessionSummary, TurnDetails};
 use commands::timers::PendingTimer;
 use commands::workflows::WorkflowSummary;
-use definitions::agent::{AgentRecord, StoredAgent};
-use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::admission::WorkersOverview;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
@@ -235,16 +235,6 @@ impl GatewayClient {
         }
     }
 
-    pub async fn agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {
-        known(self.call(self.api(Method::GET, &["agents", agent_id])).await)
-    }
-
-    /// Applies an agent. Returns true if its configuration has changed.
-    pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
-        let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
-        Ok(answer["changed"].as_bool().unwrap_or(true))
-    }
-
     pub async fn workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
         self.entries(self.api(Method::GET, &["workflows"]), "workflows", usize::MAX).await
     }
@@ -253,17 +243,6 @@ impl GatewayClient {
     pub async fn plans(&self, session_id: &str) -> anyhow::Result<Vec<WorkflowSummary>> {
         let filter = [("owner_session", session_id)];
         self.entries(self.api(Method::GET, &["workflows"]).query(&filter), "workflows", usize::MAX).await
-    }
-
-    pub async fn workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
-        known(self.call(self.api(Method::GET, &["workflows", workflow_id])).await)
-    }
-
-    /// Registers a workflow. Returns true if its definition has changed.
-    pub async fn register(&self, workflow: &WorkflowRecord) -> anyhow::Result<bool> {
-        let request = self.api(Method::PUT, &["workflows", workflow.id()]).json(&workflow.document);
-        let answer: Value = self.call(request).await?;
-        Ok(answer["changed"].as_bool().unwrap_or(true))
     }
 
     pub async fn start_run(&self, new: &NewRun) -> anyhow::Result<StartedRun> {

@@ -50,6 +50,7 @@ mod signals;
 mod steps;
 mod table;
 mod timers;
+mod versions;
 mod wait_turn;
 mod watch;
 mod watch_option;

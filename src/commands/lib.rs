@@ -8,8 +8,8 @@
 //! - [`runs`]: starting, cancelling and resuming runs of workflows. [`run_inputs`]: the check of a run's inputs.
 //!   [`run_answers`]: answers to questions of runs.
 //! - [`dead_letters`]: showing dead letters and replaying them.
-//! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
-//!   sources.
+//! - [`workflows`]: listing workflows. [`knowledge`]: storing, removing and searching knowledge sources.
+//! - [`documents`]: checking, applying and listing versions of agents and workflows.
 //! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
@@ -35,6 +35,7 @@ pub mod decisions;
 pub mod definition_deletion;
 pub mod deletion;
 pub mod doctor;
+pub mod documents;
 pub mod enqueue;
 pub mod error;
 pub mod knowledge;

@@ -40,7 +40,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(
             messages::POST_MESSAGE,
             messages::post_message,
-            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, AGENT_RATE, STORE, QUEUE, PUBLISH],
+            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, VERSION, AGENT_RATE, STORE, QUEUE, PUBLISH],
         )
         .add(sessions::LIST, sessions::list, &[ID, STORE])
         .add(sessions::SHOW, sessions::show, &[ID, SESSION, STORE])
@@ -62,7 +62,12 @@ fn agents_and_knowledge(routes: Routes) -> Routes {
     routes
         .add(agents::LIST, agents::list, &[STORE])
         .add(agents::SHOW, agents::show, &[ID, AGENT, STORE])
-        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, QUOTA, STORE])
+        .add(agents::VALIDATE, agents::validate, &[STORE])
+        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, NOTE, CHANGE, QUOTA, STORE])
+        .add(agents::VERSIONS, agents::versions, &[ID, AGENT, STORE])
+        .add(agents::VERSION, agents::version, &[ID, VERSION, STORE])
+        .add(agents::STORE, agents::store, &[ID, AGENT_FILE, NOTE, STORE])
+        .add(agents::APPLY_VERSION, agents::apply_version, &[ID, VERSION, AGENT_FILE, NOTE, CHANGE, QUOTA, STORE])
         .add(deletion::AGENT, deletion::agent, &[ID, AGENT, AGENT_IN_USE, STORE])
         .add(models::SHOW, models::show, &[STORE])
         .add(knowledge::LIST, knowledge::list, &[ID, AGENT, STORE])
@@ -102,7 +107,16 @@ fn workflows(routes: Routes) -> Routes {
     routes
         .add(workflows::LIST, workflows::list, &[ID, STORE])
         .add(workflows::SHOW, workflows::show, &[ID, WORKFLOW, STORE])
-        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, QUOTA, STORE])
+        .add(workflows::VALIDATE, workflows::validate, &[STORE])
+        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, NOTE, CHANGE, QUOTA, STORE])
+        .add(workflows::VERSIONS, workflows::versions, &[ID, WORKFLOW, STORE])
+        .add(workflows::VERSION, workflows::version, &[ID, VERSION, STORE])
+        .add(workflows::STORE, workflows::store, &[ID, WORKFLOW_FILE, WORKFLOW_ID, NOTE, STORE])
+        .add(
+            workflows::APPLY_VERSION,
+            workflows::apply_version,
+            &[ID, VERSION, WORKFLOW_FILE, WORKFLOW_ID, NOTE, CHANGE, QUOTA, STORE],
+        )
         .add(deletion::WORKFLOW, deletion::workflow, &[ID, WORKFLOW, WORKFLOW_IN_USE, STORE])
         .add_everywhere(workflows::STRUCTURE, workflows::structure, &[ID, WORKFLOW, STORE])
         .add_everywhere(run_stream::POST_RUN, run_stream::post_run, followed)

@@ -127,6 +127,9 @@ pub struct UserMessage {
     /// The agent to talk to. Optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
+    /// The hash of the version of the agent that answers, which may be a draft. Without it, the applied version answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// The user's text. It may be empty if there are attachments.
     #[serde(default)]
     pub text: String,
@@ -298,7 +301,9 @@ impl JobBody {
     /// The fields of this type of job in addition to the common ones.
     const fn fields(&self) -> &'static [&'static str] {
         match self {
-            Self::UserMessage(_) => &["agent_id", "text", "user_id", "channel", "sent_at", "metadata", "attachments"],
+            Self::UserMessage(_) => {
+                &["agent_id", "agent_version", "text", "user_id", "channel", "sent_at", "metadata", "attachments"]
+            }
             Self::Timer { .. } => &["timer_id", "generation", "name", "due_at", "action", "message"],
             Self::Resume { .. } => &["run_id", "outcome"],
             Self::Control { .. } => &["command", "name", "reason", "by", "left_at"],
@@ -314,7 +319,13 @@ impl JobBody {
 
 impl UserMessage {
     fn check(&self) -> Result<(), JobError> {
-        for (field, id) in [("agent_id", &self.agent_id), ("user_id", &self.user_id), ("channel", &self.channel)] {
+        let ids = [
+            ("agent_id", &self.agent_id),
+            ("agent_version", &self.agent_version),
+            ("user_id", &self.user_id),
+            ("channel", &self.channel),
+        ];
+        for (field, id) in ids {
             if let Some(id) = id {
                 ids::check(field, id)?;
             }

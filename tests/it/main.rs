@@ -30,6 +30,7 @@ mod demo;
 mod dependencies;
 mod deployment;
 mod document_paths;
+mod documents;
 mod dynamic;
 mod embedding;
 mod expiry;

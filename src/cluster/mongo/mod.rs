@@ -7,7 +7,8 @@
 //! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
 //!   guarded by the [`fence`] or by the fields of the lane.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
-//! - [`versioned_collection`]: agents and workflows. `session_plans`: the plans of sessions. [`plans`]: plans.
+//! - [`versioned_collection`]: agents and workflows. `labels`: the listing of their versions.
+//!   `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
 //!   processes.
@@ -32,6 +33,7 @@ mod expiry;
 mod fence;
 mod journal;
 mod knowledge;
+mod labels;
 mod lane;
 pub mod meta;
 mod plans;
@@ -71,7 +73,8 @@ use storage::store::records::{
     SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
-use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError};
+use storage::store::versions::Reason;
+use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError, VersionLabel};
 use tokio::sync::Mutex;
 use types::audit::{AuditEntry, AuditQuery};
 use types::page::{Bounds, Page};
@@ -176,7 +179,7 @@ impl Store for MongoStore {
     }
 
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
-        self.agents.put_version(agent, false).await
+        self.agents.put_version(agent, Reason::Kept, &VersionLabel::of_text(agent.source.as_deref())).await
     }
 
     async fn agents(&self) -> Result<Listed<AgentRecord>> {
@@ -200,7 +203,8 @@ impl Store for MongoStore {
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
-        self.workflows.put_version(workflow, false).await
+        let label = VersionLabel::of_text(workflow.source.as_deref());
+        self.workflows.put_version(workflow, Reason::Kept, &label).await
     }
 
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {

@@ -6,7 +6,8 @@
 //! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
 //!   histories.
 //! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
+//! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and
+//!   workflows. `labels`: the listing of their versions.
 //!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
 //! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
 //! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
@@ -26,6 +27,7 @@ mod file;
 mod first_failure;
 mod history;
 mod knowledge;
+mod labels;
 mod lanes;
 mod layout_1;
 pub mod migrate;

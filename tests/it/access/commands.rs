@@ -44,8 +44,9 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 42] = [
+const RULES: [(&str, &str, &[Role]); 44] = [
     ("agents apply", "agent.json", ADMINS),
+    ("agents versions", "sales", READERS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
     ("agents diff", "agent.json", READERS),
@@ -76,6 +77,7 @@ const RULES: [(&str, &str, &[Role]); 42] = [
     ("workflows show", "research_workflow", READERS),
     ("workflows run", "smart_router hi", AUTHORS),
     ("workflows apply", "workflow.json", ADMINS),
+    ("workflows versions", "research_workflow", READERS),
     ("workflows delete", "w1", ADMINS),
     ("runs list", "", READERS),
     ("runs show", "r1", READERS),

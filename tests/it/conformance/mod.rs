@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`values`], [`erasure`], [`expiry`], [`versions`], [`queue`], [`event_log`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -19,6 +19,7 @@ pub mod runs;
 pub mod session_plans;
 mod store;
 mod values;
+mod versions;
 
 /// Generates a test for each case. `open` returns a fresh `(Arc<dyn …>, guard)`.
 macro_rules! cases {
@@ -146,6 +147,13 @@ macro_rules! store_suite {
             a_publication_replaces_only_what_its_caller_has_seen
             a_deleted_definition_leaves_the_drafts_to_their_dialogues
             drafts_expire_only_without_their_dialogues
+        }
+        $crate::conformance::cases! { $open, versions:
+            a_version_keeps_its_text_and_who_applied_it_last
+            a_draft_of_a_person_is_listed_published_and_deleted_with_its_agent
+            a_draft_of_a_person_expires_unless_a_conversation_uses_it
+            open_conversations_with_another_version_are_counted
+            a_workflow_s_versions_have_labels_too
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

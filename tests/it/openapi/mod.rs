@@ -25,6 +25,16 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
+    ("post", "/api/v1/agents/validate"),
+    ("get", "/api/v1/agents/{agent_id}/versions"),
+    ("post", "/api/v1/agents/{agent_id}/versions"),
+    ("get", "/api/v1/agents/{agent_id}/versions/{hash}"),
+    ("post", "/api/v1/agents/{agent_id}/versions/{hash}/apply"),
+    ("post", "/api/v1/workflows/validate"),
+    ("get", "/api/v1/workflows/{workflow_id}/versions"),
+    ("post", "/api/v1/workflows/{workflow_id}/versions"),
+    ("get", "/api/v1/workflows/{workflow_id}/versions/{hash}"),
+    ("post", "/api/v1/workflows/{workflow_id}/versions/{hash}/apply"),
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/authoring/catalogue"),
@@ -190,6 +200,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
             .replace("{run_id}", "r1")
             .replace("{user_id}", "u1")
             .replace("{which}", "7")
+            .replace("{hash}", "h1")
             .replace("{action_type}", "fly")
     };
     for path in expected.iter().map(|(_, path)| path) {

@@ -141,9 +141,62 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
     ]
     .into_iter()
     .chain(requests_about_workflows())
+    .chain(requests_about_versions())
     .chain(requests_about_decisions())
     .chain(requests_about_dialogues())
     .collect()
+}
+
+/// Requests about versions of agents and workflows.
+fn requests_about_versions() -> Vec<DescribedRequest> {
+    let (get, post) = (Method::GET, Method::POST);
+    let (checked, all) = ("/api/v1/agents/validate", "/api/v1/agents/{agent_id}/versions");
+    let (one, apply) = ("/api/v1/agents/{agent_id}/versions/{hash}", "/api/v1/agents/{agent_id}/versions/{hash}/apply");
+    let agent = json!({"id": "tried", "sop": "问候", "greating": "您好"});
+    let text = |source: &str| Some(json!({"source": source}));
+    let (of_workflow, shown) =
+        ("/api/v1/workflows/{workflow_id}/versions", "/api/v1/workflows/{workflow_id}/versions/{hash}");
+    let applied = "/api/v1/workflows/{workflow_id}/versions/{hash}/apply";
+    let flow = json!({"id": "tried", "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]});
+    // With the hashes of these documents.
+    let (flow_hash, flow_applied) = (
+        "/api/v1/workflows/tried/versions/8a54b5c38fed65a1899dbf1c64805991",
+        "/api/v1/workflows/tried/versions/8a54b5c38fed65a1899dbf1c64805991/apply",
+    );
+    vec![
+        asked(post.clone(), checked, checked, text("id: a\nsop： 问候\n"), 200),
+        asked(post.clone(), checked, checked, text("# 店\nid: a\nsop: 问候\ngreating: 您好\n"), 200),
+        asked(post.clone(), checked, checked, None, 415),
+        asked(post.clone(), all, "/api/v1/agents/tried/versions?note=one", Some(agent.clone()), 201),
+        asked(post.clone(), all, "/api/v1/agents/other/versions", Some(agent.clone()), 400),
+        asked(post.clone(), all, "/api/v1/agents/tried/versions", Some(json!({"id": "tried"})), 422),
+        asked(get.clone(), all, "/api/v1/agents/tried/versions?limit=5", None, 200),
+        asked(get.clone(), all, "/api/v1/agents/nobody/versions", None, 404),
+        asked(get.clone(), one, "/api/v1/agents/tried/versions/f1eb2877fe457506282cd788905a0544", None, 200),
+        asked(get.clone(), one, "/api/v1/agents/tried/versions/none", None, 404),
+        asked(
+            post.clone(),
+            apply,
+            "/api/v1/agents/tried/versions/f1eb2877fe457506282cd788905a0544/apply",
+            Some(json!({"note": "go"})),
+            200,
+        ),
+        asked(post.clone(), apply, "/api/v1/agents/tried/versions/none/apply", None, 404),
+        asked(
+            post.clone(),
+            "/api/v1/workflows/validate",
+            "/api/v1/workflows/validate",
+            text("id: w\nstages:\n  - {id: a, runnable: nobody, input: x}\n"),
+            200,
+        ),
+        asked(post.clone(), of_workflow, "/api/v1/workflows/tried/versions", Some(flow.clone()), 201),
+        asked(post.clone(), of_workflow, "/api/v1/workflows/other/versions", Some(flow), 400),
+        asked(get.clone(), of_workflow, "/api/v1/workflows/tried/versions", None, 200),
+        asked(get.clone(), shown, flow_hash, None, 200),
+        asked(get, shown, "/api/v1/workflows/tried/versions/none", None, 404),
+        asked(post.clone(), applied, flow_applied, None, 200),
+        asked(post, applied, "/api/v1/workflows/tried/versions/none/apply", None, 404),
+    ]
 }
 
 /// Requests about decisions, which nothing carries out.

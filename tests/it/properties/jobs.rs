@@ -23,7 +23,7 @@ fn body() -> impl Strategy<Value = JobBody> {
     let rest = fields().prop_map(move |fields| fields.into_iter().filter(|(name, _)| kept(name)).collect());
     let attachment = (text(), text(), rest).prop_map(|(kind, url, rest)| Attachment { kind, url, rest });
     let said = (
-        maybe(id().boxed()),
+        (maybe(id().boxed()), maybe(id().boxed())),
         "[^\\s].{0,30}",
         maybe(id().boxed()),
         maybe(id().boxed()),
@@ -31,8 +31,9 @@ fn body() -> impl Strategy<Value = JobBody> {
         fields(),
     );
     let user = (said, prop::collection::vec(attachment, 0..3)).prop_map(|(said, attachments)| {
-        let (agent_id, text, user_id, channel, sent_at, metadata) = said;
-        JobBody::UserMessage(UserMessage { agent_id, text, user_id, channel, sent_at, metadata, attachments })
+        let ((agent_id, agent_version), text, user_id, channel, sent_at, metadata) = said;
+        let message = UserMessage { agent_id, agent_version, text, user_id, channel, sent_at, metadata, attachments };
+        JobBody::UserMessage(message)
     });
     let timer = (id(), any::<u64>(), text(), time(), prop::option::of(action()), maybe(text().boxed())).prop_map(
         |(timer_id, generation, name, due_at, action, message)| JobBody::Timer {

@@ -83,6 +83,21 @@ impl Drafts for MutantStore {
 }
 
 #[async_trait]
+impl Versions for MutantStore {
+    async fn versions(&self, artifact: Artifact, id: &str) -> store::Result<Vec<VersionEntry>> {
+        self.inner.versions(artifact, id).await
+    }
+
+    async fn version_details(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<VersionDetails>> {
+        self.inner.version_details(kind, id, hash).await
+    }
+
+    async fn open_sessions_without(&self, agent_id: &str, hash: &str) -> store::Result<u64> {
+        self.inner.open_sessions_without(agent_id, hash).await
+    }
+}
+
+#[async_trait]
 impl Erasure for MutantStore {
     async fn erase_lane(&self, session_id: &str, epoch: u64) -> store::Result<bool> {
         self.inner.erase_lane(session_id, epoch).await
