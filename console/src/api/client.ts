@@ -17,7 +17,7 @@ type BodyOf<O> = O extends { requestBody: { content: { 'application/json': infer
   : O extends { requestBody?: { content: { 'application/json': infer V } } }
     ? { body?: V }
     : { body?: never }
-type Good<O> = O extends { responses: infer R } ? R[keyof R & (200 | 201 | 202)] : never
+type Good<O> = O extends { responses: infer R } ? R[keyof R & (200 | 201 | 202 | 204)] : never
 type Answer<O> = Good<O> extends { content: { 'application/json': infer V } } ? V : undefined
 
 type Options<O> = PathOf<O> & QueryOf<O> & BodyOf<O> & { signal?: AbortSignal }
