@@ -1,4 +1,4 @@
-import{Q as e}from"./index.js";var t=/^[\p{L}_./][\p{L}\p{N}_./ ()+-]*$/u,n=/^(?:true|false|null|yes|no|on|off|y|n|~|\.inf|\.nan)$/i;function r(e){return typeof e==`string`?t.test(e)&&!e.endsWith(` `)&&!n.test(e)&&!/^[.\d]*$/.test(e)&&e.length<480?e:JSON.stringify(e):JSON.stringify(e)??`null`}function i(e,t){if(!e.includes(`
+import{K as e}from"./components.js";var t=/^[\p{L}_./][\p{L}\p{N}_./ ()+-]*$/u,n=/^(?:true|false|null|yes|no|on|off|y|n|~|\.inf|\.nan)$/i;function r(e){return typeof e==`string`?t.test(e)&&!e.endsWith(` `)&&!n.test(e)&&!/^[.\d]*$/.test(e)&&e.length<480?e:JSON.stringify(e):JSON.stringify(e)??`null`}function i(e,t){if(!e.includes(`
 `)||/^\s/.test(e)||/[^\P{C}\n\t]/u.test(e)||/[ \t]$/m.test(e))return null;let n=/\n*$/.exec(e)[0].length;return`${n===0?`|-`:n===1?`|`:`|+`}\n${(n>0?e.slice(0,-1):e).split(`
 `).map(e=>e===``?``:t+e).join(`
 `)}`}function a(e,t){if(typeof e==`string`)return i(e,t)??r(e);if(typeof e!=`object`||!e)return r(e);if(Array.isArray(e))return e.length===0?`[]`:`\n${e.map(e=>`${t}- ${s(e,t)}`).join(`
