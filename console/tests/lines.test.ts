@@ -27,6 +27,7 @@ describe('compare', () => {
   it('counts lines', () => {
     expect(counts(text('a', 'b', 'c'), text('a', 'x', 'y', 'c'))).toEqual({ added: 2, removed: 1 })
     expect(counts('same\n', 'same\n')).toEqual({ added: 0, removed: 0 })
+    expect(counts('', text('a', 'b'))).toEqual({ added: 2, removed: 0 })
   })
 
   it('compares texts of thousands of lines', () => {

@@ -53,6 +53,9 @@ export interface Text {
 
 const YAML = 'application/yaml'
 
+/** In place of a document that does not exist yet. */
+export const NONE: Text = { hash: '', text: '', at: null, by: null, note: null }
+
 export function textOf(stored: Stored): Text {
   const { hash, source, updated_at, by, note } = stored
   return { hash, text: source ?? yaml(ordered(stored.config ?? stored.definition)), at: updated_at ?? null, by: by ?? null, note: note ?? null }
@@ -89,9 +92,10 @@ export class Documents {
     return request('POST', `${this.path}/versions`, { path: { id: this.id }, query: { note }, text: { type: YAML, content: text } })
   }
 
-  /** Applies a text if `base` is in use still; otherwise it fails with status 412. */
+  /** Applies a text if `base` is in use still; otherwise it fails with status 412. An empty `base`: if no document has the id. */
   apply(text: string, note: string, base: string): Promise<Schema<'Applied'>> {
-    return request('PUT', this.path, { path: { id: this.id }, query: { note }, text: { type: YAML, content: text }, headers: { 'if-match': `"${base}"` } })
+    const headers: Record<string, string> = base === '' ? { 'if-none-match': '*' } : { 'if-match': `"${base}"` }
+    return request('PUT', this.path, { path: { id: this.id }, query: { note }, text: { type: YAML, content: text }, headers })
   }
 
   /** Applies a stored version if `base` is in use still. */

@@ -7,7 +7,7 @@ export interface Stretch {
   b: [from: number, to: number]
 }
 
-export const split = (text: string): string[] => text.replace(/\n$/, '').split('\n')
+export const split = (text: string): string[] => (text === '' ? [] : text.replace(/\n$/, '').split('\n'))
 
 /** Texts that differ in more lines than this are compared as a whole: the search grows with the square of the difference. */
 const MOST = 1500

@@ -105,4 +105,9 @@ export default {
   'fact.by': 'by {by}',
   'fact.note': 'Note',
   'tab.versions': 'Versions',
+  'new.agents': 'New agent',
+  'new.workflows': 'New workflow',
+  'new.id': 'Id',
+  'new.id_help': 'Letters, digits, _ and -. Channels and files name it by this.',
+  'new.submit': 'Write it',
 } as const

@@ -108,4 +108,9 @@ export default {
   'fact.by': '· {by}',
   'fact.note': '备注',
   'tab.versions': '版本',
+  'new.agents': '新建智能体',
+  'new.workflows': '新建工作流',
+  'new.id': 'ID',
+  'new.id_help': '字母、数字、_ 和 -。渠道和文件都用它来指称。',
+  'new.submit': '开始编写',
 } satisfies Translation<typeof en>
