@@ -9,13 +9,12 @@ const none = () => false
 describe('a listing of handoffs', () => {
   it('changes with handoffs, and with messages to a human', () => {
     expect(concerns([event('handoff', { change: 'claimed' })], none)).toBe(true)
-    expect(concerns([event('status', { status: 'transferred' })], none)).toBe(true)
     expect(concerns([event('turn', { turn: { outcome: 'transferred' } })], none)).toBe(true)
-    expect(concerns([event('status', { status: 'ready' })], (session_id) => session_id === 's1')).toBe(true)
+    expect(concerns([event('turn', { turn: { outcome: 'noop' } })], (session_id) => session_id === 's1')).toBe(true)
   })
 
   it('stays as it is while other conversations go on and colleagues type', () => {
-    expect(concerns([event('status', { status: 'processing' }), event('turn', { turn: { outcome: 'answered' } })], none)).toBe(false)
+    expect(concerns([event('turn', { turn: { outcome: 'answered' } })], none)).toBe(false)
     expect(concerns([event('handoff', { change: 'typing' })], () => true)).toBe(false)
   })
 })

@@ -4,12 +4,14 @@ import { Query, type LiveEvent } from '$/live'
 import { handoffs, type HandoffList } from './api'
 import { ring } from './sound'
 
-/** Whether events may have changed a listing of handoffs. */
+/**
+ * Whether events may have changed a listing of handoffs. A user's message to a human has no event of a handoff: its turn ends with the
+ * outcome `transferred`.
+ */
 export function concerns(events: readonly LiveEvent[], known: (session_id: string) => boolean): boolean {
   return events.some(({ type, session_id, event }) => {
     if (type === 'handoff') return event.change !== 'typing'
-    if (event.status === 'transferred' || (event.turn as { outcome?: string } | undefined)?.outcome === 'transferred') return true
-    return known(session_id)
+    return (event.turn as { outcome?: string } | undefined)?.outcome === 'transferred' || known(session_id)
   })
 }
 
@@ -22,7 +24,7 @@ class Waiting {
   start(): () => void {
     let first = true
     const query = new Query<HandoffList>({
-      filter: { types: ['handoff', 'status', 'turn'] },
+      filter: { types: ['handoff', 'turn'] },
       every: 1000,
       load: async (signal) => {
         const [waiting, mine] = await Promise.all([handoffs({ state: 'waiting', limit: 1 }, signal), handoffs({ state: 'mine', limit: 50 }, signal)])
