@@ -34,7 +34,7 @@ fn reduced(value: Value, named: bool) -> Value {
     }
 }
 
-/// The description of the program, reduced. Second addresses of an operation are left out.
+/// The description of the program, reduced. Without second addresses of an operation.
 async fn description() -> String {
     let Described(mut document) = Described::by(&Gateway::idle(&embedded().await).await).await;
     let paths: Map<String, Value> = document["paths"].as_object().unwrap().clone();

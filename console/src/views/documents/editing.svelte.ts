@@ -17,7 +17,7 @@ export class Editing {
   busy = $state(false)
   /** The text comes from an earlier visit of the page. */
   restored = $state(false)
-  /** Somebody else has applied this meanwhile: the changes have to be merged. */
+  /** Applied by a colleague meanwhile: the changes have to be merged. */
   theirs = $state.raw<Text | null>(null)
   /** Text and hash from which the change began. */
   base: Text = $state.raw({ hash: '', text: '', at: null, by: null, note: null })
@@ -91,7 +91,7 @@ export class Editing {
     return this.attempt(async () => (await this.documents.draft(this.text, note)).hash)
   }
 
-  /** Applies the text. Returns the hash; null if it was refused, or if somebody else has changed the document. */
+  /** Applies the text. Returns the hash; null if it was refused, or if a colleague has changed the document. */
   apply(note: string): Promise<string | null> {
     return this.attempt(async () => {
       try {
@@ -136,7 +136,7 @@ export class Editing {
     try {
       const stored = JSON.parse(sessionStorage.getItem(kept(this.documents)) ?? 'null') as { hash: string; base: string; text: string } | null
       if (!stored || stored.text === this.base.text) return
-      // Based on the version from which it began, so that an apply finds what has happened since.
+      // Based on the version from which it began, so that applying finds later changes.
       this.base = { ...this.base, hash: stored.hash, text: stored.base }
       this.text = stored.text
       this.restored = true
