@@ -31,6 +31,7 @@ export const mayOpen = (route: Route) => account.may(route.role ?? 'viewer') || 
 
 // Two addresses of one view have the same function: then the view stays when the address changes from one to the other.
 const playground = () => import('$/views/playground/Playground.svelte')
+const inbox = () => import('$/views/inbox/Inbox.svelte')
 
 export const routes: readonly Route[] = [
   {
@@ -48,6 +49,20 @@ export const routes: readonly Route[] = [
     under: 'playground',
     role: 'admin',
     load: playground,
+  },
+  {
+    id: 'inbox',
+    pattern: '/inbox',
+    title: 'view.inbox',
+    nav: { group: 'talk', icon: 'inbox' },
+    load: inbox,
+  },
+  {
+    id: 'inbox-session',
+    pattern: '/inbox/:session_id',
+    title: 'view.inbox',
+    under: 'inbox',
+    load: inbox,
   },
   {
     id: 'sessions',

@@ -1,6 +1,7 @@
 //! `/openapi.json` against the gateway that serves it: every route is described, every description has a route, and
-//! responses match their schemas. [`document`] reads the document itself.
+//! responses match their schemas. [`document`] reads the document itself, [`console`] the copy that the console has.
 
+mod console;
 mod document;
 mod requests;
 
