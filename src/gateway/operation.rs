@@ -33,6 +33,7 @@ pub(super) struct Operation {
     last_event_id: Option<&'static str>,
     pub(super) body: Option<Body>,
     success: Option<Success>,
+    accepted_late: Option<&'static str>,
     no_content: Option<&'static str>,
 }
 
@@ -92,6 +93,7 @@ impl Operation {
             last_event_id: None,
             body: None,
             success: None,
+            accepted_late: None,
             no_content: None,
         }
     }
@@ -169,6 +171,11 @@ impl Operation {
         self.responds::<R>(202, "application/json", description)
     }
 
+    /// Responds with 202 and the type of [`Operation::ok`] if the work takes longer than the response waits.
+    pub(super) const fn or_accepted(self, description: &'static str) -> Self {
+        Self { accepted_late: Some(description), ..self }
+    }
+
     /// Responds with 200 and plain text.
     pub(super) const fn text(self, description: &'static str) -> Self {
         self.responds::<String>(200, "text/plain", description)
@@ -219,6 +226,9 @@ impl Operation {
             let Examples { response, events, .. } = examples::of(self.id);
             let blocks = examples::blocks(&events);
             let content = json!({media_type: media(schema(schemas), response.as_ref(), blocks.as_ref())});
+            responses.extend(
+                self.accepted_late.map(|text| ("202".to_owned(), json!({"description": text, "content": content}))),
+            );
             responses.insert(status.to_string(), json!({"description": description, "content": content}));
         }
         responses.extend(self.no_content.map(|text| ("204".to_owned(), json!({"description": text}))));

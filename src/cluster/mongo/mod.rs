@@ -10,7 +10,7 @@
 //! - [`versioned_collection`]: agents and workflows. `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
-//!   processes.
+//!   processes. `handoffs`: the listing of handoffs.
 //! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
@@ -30,6 +30,7 @@ mod drafts;
 mod erasure;
 mod expiry;
 mod fence;
+mod handoffs;
 mod journal;
 mod knowledge;
 mod lane;
@@ -67,8 +68,8 @@ use std::time::{Duration, Instant};
 use storage::queue::Storage;
 use storage::store::batcher::Batcher;
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, TimerPlace, TurnPlace,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, HandoffPage, HandoffQuery, IdleSession,
+    LeaseKey, Record, Recorded, SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
 use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError};
@@ -259,6 +260,10 @@ impl Store for MongoStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         self.reads.submit(session_id.to_owned()).await
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage> {
+        self.db.handoffs(query).await
     }
 
     async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {
