@@ -4,6 +4,7 @@ mod authoring;
 mod backup;
 mod deletion;
 mod events;
+mod handoffs;
 mod knowledge;
 mod pages;
 mod versions;
@@ -19,7 +20,6 @@ use commands::doctor::Finding;
 use commands::enqueue::Accepted;
 use commands::messages::NewMessage;
 use commands::models::ModelList;
-use commands::operator::OperatorCommand;
 use commands::run_answers::{AnsweredRun, NewAnswer};
 use commands::run_details::{RunDetails, RunDiagram, RunSummary};
 use commands::runs::{NewRun, StartedRun};
@@ -37,7 +37,7 @@ use std::time::Duration;
 use storage::store::Process;
 use storage::store::records::SessionQuery;
 use types::audit::AuditEntry;
-use types::job::Command;
+use types::job::{Command, Control};
 use types::run::RunQuery;
 use types::turn::TurnRecord;
 use url::Url;
@@ -167,14 +167,22 @@ impl GatewayClient {
         Ok(known(self.call::<TurnDetails>(self.api(Method::GET, &path)).await)?.is_some())
     }
 
-    pub async fn control(&self, session_id: &str, order: &OperatorCommand) -> anyhow::Result<Accepted> {
+    pub async fn control(&self, session_id: &str, order: &Control) -> anyhow::Result<Accepted> {
         let verb: &[&str] = match order.command {
             Command::Cancel => &["cancel"],
             Command::Release => &["release"],
             Command::Close => &["close"],
             Command::CancelTimers => &["timers", "cancel"],
+            Command::Note => &["notes"],
+            // These have another response: see `change_claim`.
+            Command::Claim => &["claim"],
+            Command::Unclaim => &["unclaim"],
+            Command::Transfer => &["transfer"],
         };
-        let body = json!({ "name": order.name, "reason": order.reason, "by": order.by });
+        let body = match order.command {
+            Command::Note => json!({ "text": order.note, "by": order.by }),
+            _ => json!(order),
+        };
         self.call(self.api(Method::POST, &[&["sessions", session_id], verb].concat()).json(&body)).await
     }
 

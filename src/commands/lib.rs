@@ -5,6 +5,7 @@
 //! Writing:
 //!
 //! - [`messages`]: posting a user's message. [`operator`]: operators' control commands, and replies of humans.
+//! - [`handoffs`]: who writes in a conversation that is handed off, and the listing of these conversations.
 //! - [`runs`]: starting, cancelling and resuming runs of workflows. [`run_inputs`]: the check of a run's inputs.
 //!   [`run_answers`]: answers to questions of runs.
 //! - [`dead_letters`]: showing dead letters and replaying them.
@@ -38,6 +39,7 @@ pub mod doctor;
 pub mod documents;
 pub mod enqueue;
 pub mod error;
+pub mod handoffs;
 pub mod knowledge;
 pub mod messages;
 pub mod models;

@@ -184,7 +184,17 @@ pub(super) const TASK_AGENT: Codes = codes! {
 };
 pub(super) const NOT_TRANSFERRED: Codes = codes! {
     CONFLICT "not_transferred" "session `s1` is `ready`, not `transferred`"
-        "a human can reply only while the session is `transferred`";
+        "a human can reply only while the session is `transferred`; `claim` with `take_over` takes it over";
+};
+pub(super) const CLAIMED: Codes = codes! {
+    CONFLICT "claimed" "`li` has the claim of session `s1`"
+        "wait until the claim ends, or ask an operator to pass it on with `force`";
+};
+pub(super) const PERSON: Codes = codes! {
+    BAD_REQUEST "invalid_name" "by: the name is blank or has more than 256 bytes" "give the name of the person's login";
+};
+pub(super) const NOTE_TEXT: Codes = codes! {
+    BAD_REQUEST "empty_note" "the note is empty" "give its text";
 };
 pub(super) const UNFIT_LETTER: Codes = codes! {
     UNPROCESSABLE_ENTITY "unfit_letter" "dead letter 7 would fail again: only 65536 of its 90000 bytes are stored"

@@ -8,7 +8,8 @@
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
-//!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows` (both with `documents`), `runs`,
+//!    publish jobs. `claims` and `handoffs` are for the people who have a conversation; `front_ends` says what of it is
+//!    not for the user. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows` (both with `documents`), `runs`,
 //!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and
 //!    `metrics` report how the deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
@@ -31,6 +32,7 @@ mod auth;
 mod authoring;
 mod backup;
 mod caller;
+mod claims;
 mod console;
 mod control;
 mod cookie;
@@ -47,7 +49,9 @@ mod events;
 mod examples;
 mod exposition;
 mod failures;
+mod front_ends;
 mod grpc;
+mod handoffs;
 mod health;
 mod hub;
 mod input;

@@ -35,6 +35,7 @@ pub(super) struct Operation {
     etag: Option<&'static str>,
     pub(super) body: Option<Body>,
     success: Option<Success>,
+    accepted_late: Option<&'static str>,
     no_content: Option<&'static str>,
 }
 
@@ -98,6 +99,7 @@ impl Operation {
             etag: None,
             body: None,
             success: None,
+            accepted_late: None,
             no_content: None,
         }
     }
@@ -190,6 +192,11 @@ impl Operation {
         self.responds::<R>(202, "application/json", description)
     }
 
+    /// Responds with 202 and the type of [`Operation::ok`] if the work takes longer than the response waits.
+    pub(super) const fn or_accepted(self, description: &'static str) -> Self {
+        Self { accepted_late: Some(description), ..self }
+    }
+
     /// Responds with 200 and plain text.
     pub(super) const fn text(self, description: &'static str) -> Self {
         self.responds::<String>(200, "text/plain", description)
@@ -244,6 +251,9 @@ impl Operation {
             let Examples { response, events, .. } = examples::of(self.id);
             let blocks = examples::blocks(&events);
             let content = json!({media_type: media(schema(schemas), response.as_ref(), blocks.as_ref())});
+            responses.extend(
+                self.accepted_late.map(|text| ("202".to_owned(), json!({"description": text, "content": content}))),
+            );
             let etag = |meaning| json!({"ETag": {"description": meaning, "schema": {"type": "string"}}});
             let response = json!({"description": description, "headers": self.etag.map(etag), "content": content});
             responses.insert(status.to_string(), present(response));

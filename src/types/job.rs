@@ -57,24 +57,8 @@ pub enum JobBody {
         #[serde(default)]
         outcome: Value,
     },
-    /// A control command of an operator.
-    Control {
-        /// The command.
-        command: Command,
-        /// For `cancel_timers`: the name of the timers to cancel. Without it, all follow-up timers are cancelled.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<String>,
-        /// Why the operator gave the command.
-        #[serde(default)]
-        reason: Option<String>,
-        /// Who gave the command.
-        #[serde(default)]
-        by: Option<String>,
-        /// The command counts only if the session's `last_seq` still has this value and no message waits. Housekeeping
-        /// sets it when it closes an idle session, because a message may arrive before the command.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        left_at: Option<u64>,
-    },
+    /// A control command of a person who looks after the conversation.
+    Control(Control),
     /// Starts a run of a workflow in a lane of its own.
     Run {
         /// The workflow to run.
@@ -119,6 +103,55 @@ pub enum JobBody {
     /// Has no effect of its own, but makes a worker look at the lane. The scheduler publishes it for a lane with work
     /// and no lease holder.
     Wake,
+}
+
+/// A control command with its details.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Control {
+    /// The command.
+    pub command: Command,
+    /// For `cancel_timers`: the name of the timers to cancel. Without it, all follow-up timers are cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Why the command was given.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Who gave the command.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// The command counts only if the session's `last_seq` still has this value and no message waits. Housekeeping
+    /// sets it when it closes an idle session, because a message may arrive before the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_at: Option<u64>,
+    /// For `transfer`: who gets the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// For `note` and `transfer`: a note for colleagues. For `release`: a note for the agent's model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// For `claim`: take the conversation over if the agent has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take_over: bool,
+    /// For `unclaim` and `transfer`: also if another person has the claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+impl Control {
+    /// A command without details.
+    pub const fn new(command: Command) -> Self {
+        Self {
+            command,
+            name: None,
+            reason: None,
+            by: None,
+            left_at: None,
+            to: None,
+            note: None,
+            take_over: false,
+            force: false,
+        }
+    }
 }
 
 /// A user's message.
@@ -195,6 +228,15 @@ pub enum Command {
     Close,
     /// Cancels the pending follow-up timers with the given name, or all of them.
     CancelTimers,
+    /// Gives the claim of a handoff to a person. With `take_over`, first cancels like `cancel`, without an apology, and
+    /// hands the conversation to the person.
+    Claim,
+    /// Ends the claim of a handoff. The conversation waits for another person.
+    Unclaim,
+    /// Gives the claim of a handoff to another person.
+    Transfer,
+    /// Adds a note for colleagues to a handoff.
+    Note,
 }
 
 /// Why a message is not a valid job.
@@ -265,7 +307,7 @@ impl Job {
             JobBody::Reply { text, .. } | JobBody::Answer { text, .. } if text.trim().is_empty() => {
                 Err(JobError::Empty)
             }
-            JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(()),
+            JobBody::Control(_) | JobBody::Reply { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(()),
         }
     }
 
@@ -306,7 +348,7 @@ impl JobBody {
             }
             Self::Timer { .. } => &["timer_id", "generation", "name", "due_at", "action", "message"],
             Self::Resume { .. } => &["run_id", "outcome"],
-            Self::Control { .. } => &["command", "name", "reason", "by", "left_at"],
+            Self::Control(_) => &["command", "name", "reason", "by", "left_at", "to", "note", "take_over", "force"],
             Self::Run { .. } => {
                 &["workflow_id", "query", "origin_session", "user_id", "channel", "from_run", "from_stage"]
             }

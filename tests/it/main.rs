@@ -39,6 +39,7 @@ mod gateway;
 mod graph_runs;
 mod graphs;
 mod grpc;
+mod handoffs;
 mod http_action;
 mod ids;
 mod judged_decisions;

@@ -242,6 +242,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     ];
     indexes.extend(super::authoring::indexes());
     indexes.extend(super::drafts::indexes());
+    indexes.extend(super::handoffs::indexes());
     indexes
 }
 

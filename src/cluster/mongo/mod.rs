@@ -11,7 +11,7 @@
 //!   `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. [`queries`]: other reads. `processes`: announcements of
-//!   processes.
+//!   processes. `handoffs`: the listing of handoffs.
 //! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
@@ -31,6 +31,7 @@ mod drafts;
 mod erasure;
 mod expiry;
 mod fence;
+mod handoffs;
 mod journal;
 mod knowledge;
 mod labels;
@@ -69,8 +70,8 @@ use std::time::{Duration, Instant};
 use storage::queue::Storage;
 use storage::store::batcher::Batcher;
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, TimerPlace, TurnPlace,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, HandoffPage, HandoffQuery, IdleSession,
+    LeaseKey, Record, Recorded, SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
 use storage::store::versions::Reason;
@@ -263,6 +264,10 @@ impl Store for MongoStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         self.reads.submit(session_id.to_owned()).await
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage> {
+        self.db.handoffs(query).await
     }
 
     async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {

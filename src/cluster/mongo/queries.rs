@@ -115,8 +115,14 @@ pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
     doc! {field: {"$lte": date(at)}, "$or": earlier.to_vec()}
 }
 
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both ascending.
+pub(super) fn behind_in_order(field: &str, at: Timestamp, id: &str) -> Document {
+    let later = [doc! {field: {"$gt": date(at)}}, doc! {field: date(at), "_id": {"$gt": id}}];
+    doc! {field: {"$gte": date(at)}, "$or": later.to_vec()}
+}
+
 /// The filter for the sessions of a scope.
-fn in_scope(scope: &Scope) -> Document {
+pub(super) fn in_scope(scope: &Scope) -> Document {
     let mut filter = Document::new();
     if !scope.channels.is_empty() {
         filter.insert("channel", doc! {"$in": &scope.channels});

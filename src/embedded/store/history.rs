@@ -82,6 +82,15 @@ pub(super) fn read(read: &ReadTransaction, id: &str) -> Result<Vec<Entry>, FileF
     Ok(entries)
 }
 
+/// Reads the last entry of a session's history.
+pub(super) fn last(read: &ReadTransaction, id: &str) -> Result<Option<Entry>, FileFault> {
+    let table = read.open_table(HISTORY)?;
+    let Some(row) = table.range((id, 0)..=(id, u64::MAX))?.next_back() else { return Ok(None) };
+    let (_, said) = row?;
+    let last = said.value().into_iter().next_back();
+    last.map(|entry| decode(|| format!("the history of session `{id}`"), entry)).transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

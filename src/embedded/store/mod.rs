@@ -1,19 +1,16 @@
 //! The store in the embedded file, for `turnwheel dev` and for tests. [`EmbeddedStore`] implements [`Store`].
 //!
-//! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply the rules of [`lane`] and write
-//! rows → [`mod@file`], which commits many operations together.
+//! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply [`lane`] → [`mod@file`], which commits.
 //!
-//! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
-//!   histories.
-//! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and
-//!   workflows. `labels`: the listing of their versions.
-//!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. [`queries`] has the reads. `sizes`: the largest sessions.
-//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
-//!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
-//!   commit's outbox to the queue in the same file.
-//! - [`rights`]: who may read the file. `secret`: secrets that processes share. `first_failure`, `fault` and `open_error`: errors of the file.
+//! - [`sessions`]: sessions and their open lanes. [`lanes`], [`history`]: the rows of open lanes and of histories.
+//!   [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows. [`catalog`]: plans and leaders.
+//!   [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows, `labels` the listing of their versions. `session_plans`: the plans of sessions.
+//!   `knowledge`: knowledge sources. `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of
+//!   expired data. [`queries`] has the reads, `handoffs` the listing of handoffs. `sizes`: the largest sessions.
+//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and
+//!   `layout_1`: files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]:
+//!   publishing a commit's outbox to the queue in the same file. [`rights`]: who may read the file. `secret`: secrets
+//!   that processes share. `first_failure`, `fault` and `open_error`: errors of the file.
 
 mod audit;
 mod authoring;
@@ -25,6 +22,7 @@ mod expiry;
 mod fault;
 mod file;
 mod first_failure;
+mod handoffs;
 mod history;
 mod knowledge;
 mod labels;
@@ -71,8 +69,8 @@ use std::time::Duration;
 use storage::backup::FileCopy;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionQuery, SessionSize, TimerPlace, TurnPlace,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, HandoffPage, HandoffQuery, IdleSession,
+    LeaseKey, Record, Recorded, SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
 use storage::store::versioned::Listed;
 use storage::store::{Result, Store, StoreError, lane, session_cache};
@@ -345,6 +343,10 @@ impl Store for EmbeddedStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage> {
+        Ok(self.file.read(|read| handoffs::list(read, &query))?)
     }
 
     async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>> {

@@ -90,7 +90,7 @@ pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
 pub(super) fn check_job_of_run(job: &Job, session: &Session) -> Result<(), RejectedJob> {
     let id = &session.session_id;
     let reason = match (&job.body, session.kind) {
-        (JobBody::Run { .. } | JobBody::Control { .. } | JobBody::Timer { .. } | JobBody::Answer { .. }, Kind::Run) => {
+        (JobBody::Run { .. } | JobBody::Control(_) | JobBody::Timer { .. } | JobBody::Answer { .. }, Kind::Run) => {
             return Ok(());
         }
         (_, Kind::Run) => format!(

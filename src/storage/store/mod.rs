@@ -309,6 +309,9 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
     /// Returns the sessions of [`Store::sessions`], and whether there are more.
     async fn sessions_page(&self, query: SessionQuery) -> Result<Page<Session>>;
 
+    /// Returns a page of the sessions that are handed off, in the order of [`HandoffPlace`], and how many there are.
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage>;
+
     /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
     /// `committed_at`, then by turn id, both descending.
     async fn turns(&self, session_id: &str, limit: usize) -> Result<Vec<TurnRecord>> {

@@ -37,6 +37,7 @@ const LOCAL: [&str; 18] = [
 const OF_THE_SYSTEM: [&str; 3] = ["backup", "restore", "migrate"];
 
 const READERS: &[Role] = &[Viewer, Agent, Operator, Admin];
+const AGENTS: &[Role] = &[Agent, Operator, Admin];
 const OPERATORS: &[Role] = &[Operator, Admin];
 const AUTHORS: &[Role] = &[Author, Operator, Admin];
 const AUTHORS_AND_READERS: &[Role] = &[Author, Viewer, Agent, Operator, Admin];
@@ -44,7 +45,7 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 44] = [
+const RULES: [(&str, &str, &[Role]); 49] = [
     ("agents apply", "agent.json", ADMINS),
     ("agents versions", "sales", READERS),
     ("agents list", "", READERS),
@@ -62,7 +63,12 @@ const RULES: [(&str, &str, &[Role]); 44] = [
     ("sessions list", "", READERS),
     ("sessions show", "s1", &[Channel, Viewer, Agent, Operator, Admin]),
     ("sessions cancel", "s1", OPERATORS),
-    ("sessions release", "s1", &[Agent, Operator, Admin]),
+    ("sessions release", "s1", AGENTS),
+    ("sessions claim", "s1", AGENTS),
+    ("sessions unclaim", "s1", AGENTS),
+    ("sessions transfer", "s1 --to li", AGENTS),
+    ("sessions note", "s1 hi", AGENTS),
+    ("handoffs", "", READERS),
     ("sessions close", "s1", OPERATORS),
     ("sessions delete", "s1", ADMINS),
     ("users delete", "u1", ADMINS),

@@ -15,7 +15,8 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let starts_a_run = ends(&["/run"]);
     let starts_runs = method == "post" && path == "/api/v1/workflows/{workflow_id}/runs";
     let reads = method == "get" && !starts_a_run && path != "/api/v1/audit";
-    let talks = method == "post" && ends(&["/reply", "/release"]);
+    let talks =
+        method == "post" && ends(&["/reply", "/release", "/claim", "/unclaim", "/transfer", "/notes", "/typing"]);
     let controls = method == "post"
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
     let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];

@@ -63,6 +63,7 @@ macro_rules! store_suite {
             the_history_drops_what_the_caller_says
             recent_jobs_are_the_last_hundred
             timers_are_kept_removed_and_replaced
+            timers_are_exchanged_and_the_others_stay
             closing_and_handoff_are_set_and_cleared
             a_flow_that_waits_is_set_and_cleared
             a_suspended_task_is_set_and_cleared
@@ -110,6 +111,7 @@ macro_rules! store_suite {
             runs_are_listed_by_their_end
             processes_are_listed_by_start_then_id_until_they_depart
             a_session_whose_lane_is_open_is_not_idle
+            handoffs_are_listed_by_their_wait_and_counted
             a_limit_of_zero_lists_nothing
             the_audit_trail_is_read_from_its_end_and_on_from_an_entry
         }

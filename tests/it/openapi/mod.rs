@@ -50,6 +50,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("post", "/api/v1/decisions/validate"),
     ("get", "/api/v1/doctor"),
     ("get", "/api/v1/events"),
+    ("get", "/api/v1/handoffs"),
     ("post", "/api/v1/login"),
     ("post", "/api/v1/logout"),
     ("get", "/api/v1/me"),
@@ -75,11 +76,16 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions"),
     ("get", "/api/v1/sessions/{session_id}"),
     ("post", "/api/v1/sessions/{session_id}/cancel"),
+    ("post", "/api/v1/sessions/{session_id}/claim"),
     ("post", "/api/v1/sessions/{session_id}/close"),
     ("get", "/api/v1/sessions/{session_id}/events"),
+    ("post", "/api/v1/sessions/{session_id}/notes"),
     ("post", "/api/v1/sessions/{session_id}/release"),
     ("post", "/api/v1/sessions/{session_id}/reply"),
     ("post", "/api/v1/sessions/{session_id}/timers/cancel"),
+    ("post", "/api/v1/sessions/{session_id}/transfer"),
+    ("post", "/api/v1/sessions/{session_id}/typing"),
+    ("post", "/api/v1/sessions/{session_id}/unclaim"),
     ("get", "/api/v1/sessions/{session_id}/decisions"),
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
@@ -270,6 +276,9 @@ async fn what_is_published_fits_its_description() {
     // A turn without a change of the status ends with an event of its own.
     let released: Value = gateway.post("/api/v1/sessions/s1/release", &json!({})).await.json().await.unwrap();
     events.extend(stream.until_end_of(released["job_id"].as_str().unwrap()).await);
+    let claim = json!({"by": "li", "take_over": true});
+    let claimed: Value = gateway.post("/api/v1/sessions/s1/claim", &claim).await.json().await.unwrap();
+    events.extend(stream.until_end_of(claimed["job_id"].as_str().unwrap()).await);
     let run = gateway.run("smart_router", &json!({"query": "q", "run_id": "r1"})).await.rest().await;
     assert!(!run.is_empty());
     events.extend(RunEvents::of(gateway.get("/api/v1/runs/r1/events").await).rest().await);
@@ -280,6 +289,7 @@ async fn what_is_published_fits_its_description() {
             Some("step") => "StepEvent",
             Some("run") => "RunEvent",
             Some("turn") => "TurnEvent",
+            Some("handoff") => "HandoffEvent",
             other => panic!("{other:?}"),
         };
         let schema = json!({"$ref": format!("#/components/schemas/{name}")});
@@ -288,5 +298,5 @@ async fn what_is_published_fits_its_description() {
         assert!(problems.is_empty(), "{name}: {problems:?}\n{data:#}");
         kinds.insert(name);
     }
-    assert_eq!(kinds.len(), 5, "{kinds:?}");
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
 }

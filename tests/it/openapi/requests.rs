@@ -140,6 +140,7 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get, "/api/v1/models", "/api/v1/models", None, 200),
     ]
     .into_iter()
+    .chain(requests_about_handoffs())
     .chain(requests_about_workflows())
     .chain(requests_about_versions())
     .chain(requests_about_decisions())
@@ -196,6 +197,37 @@ fn requests_about_versions() -> Vec<DescribedRequest> {
         asked(get, shown, "/api/v1/workflows/tried/versions/none", None, 404),
         asked(post.clone(), applied, flow_applied, None, 200),
         asked(post, applied, "/api/v1/workflows/tried/versions/none/apply", None, 404),
+    ]
+}
+
+/// Requests about `s1`, which `li` takes over.
+fn requests_about_handoffs() -> Vec<DescribedRequest> {
+    let post = |described: &'static str, path: &'static str, body: Value, status: u16| {
+        asked(Method::POST, described, path, Some(body), status)
+    };
+    let (claim, unclaim) = ("/api/v1/sessions/{session_id}/claim", "/api/v1/sessions/{session_id}/unclaim");
+    let typing = "/api/v1/sessions/{session_id}/typing";
+    let (transfer, notes) = ("/api/v1/sessions/{session_id}/transfer", "/api/v1/sessions/{session_id}/notes");
+    vec![
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "li"}), 409),
+        post(claim, "/api/v1/sessions/nobody/claim", json!({"take_over": true}), 404),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "李".repeat(100)}), 400),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "li", "take_over": true, "reason": "angry"}), 200),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "wang"}), 409),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": "has called twice", "by": "wang"}), 202),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": " "}), 400),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": "x".repeat(5_000)}), 413),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?state=mine&by=li", None, 200),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?state=others", None, 400),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?after=x", None, 400),
+        post(transfer, "/api/v1/sessions/s1/transfer", json!({"to": "wang"}), 409),
+        post(transfer, "/api/v1/sessions/s1/transfer", json!({"to": "wang", "by": "li", "note": "again"}), 200),
+        post(typing, "/api/v1/sessions/s1/typing", json!({"by": "wang"}), 202),
+        post(typing, "/api/v1/sessions/nobody/typing", json!({"by": "wang"}), 404),
+        post(unclaim, "/api/v1/sessions/s1/unclaim", json!({"by": "li"}), 409),
+        post(unclaim, "/api/v1/sessions/s1/unclaim", json!({"by": "li", "force": true}), 200),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs", None, 200),
+        asked(Method::GET, "/api/v1/sessions/{session_id}", "/api/v1/sessions/s1", None, 200),
     ]
 }
 

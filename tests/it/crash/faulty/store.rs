@@ -289,6 +289,10 @@ impl Store for FaultyStore {
         self.wire.counted("session", session_id, call).await
     }
 
+    async fn handoffs(&self, query: HandoffQuery) -> store::Result<HandoffPage> {
+        self.wire.plainly(self.inner.handoffs(query)).await
+    }
+
     async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
         self.wire.plainly(self.inner.sessions_page(query)).await
     }

@@ -278,6 +278,10 @@ impl Store for MutantStore {
         self.inner.session(session_id).await
     }
 
+    async fn handoffs(&self, query: HandoffQuery) -> store::Result<HandoffPage> {
+        self.inner.handoffs(query).await
+    }
+
     async fn sessions_page(&self, query: SessionQuery) -> store::Result<Page<Session>> {
         self.inner.sessions_page(query).await
     }
