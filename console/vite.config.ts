@@ -7,11 +7,17 @@ const root = fileURLToPath(new URL('.', import.meta.url))
 const sources: string = digest(root)
 const gateway = process.env.TURNWHEEL_URL ?? 'http://127.0.0.1:8080'
 
+/**
+ * Name of a file in `assets`, in lower case: `Runs.svelte` is `view-runs`, the folder `runs` is `runs`. Names that differ only in
+ * case would be one file on some file systems.
+ */
+const fixed = (name: string) => name.replace(/^(?=[A-Z])/, 'view').replace(/[A-Z]+/g, (capitals) => `-${capitals.toLowerCase()}`)
+
 // Fixed names: the gateway sends an ETag from the content, and git stores the difference of two builds.
 const names = {
   entryFileNames: 'assets/[name].js',
-  chunkFileNames: 'assets/[name].js',
-  assetFileNames: 'assets/[name][extname]',
+  chunkFileNames: ({ name }: { name: string }) => `assets/${fixed(name)}.js`,
+  assetFileNames: ({ names }: { names: string[] }) => `assets/${fixed(names[0] ?? '[name]').replace(/\.\w+$/, '')}[extname]`,
 }
 
 /** Writes `manifest.json` with the digest of the sources, for the test in Rust that finds a stale build. */

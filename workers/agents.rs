@@ -2,13 +2,14 @@
 
 use crate::agent_drafts::{self, DiffAgent, TestAgent};
 use crate::agent_replay::{self, ReplayAgent};
-use crate::client::GatewayClient;
+use crate::client::{DocumentKind, GatewayClient, Upload};
 use crate::connection;
 use crate::deletion::{self, DeleteDefinition};
 use crate::failure::Failure;
 use crate::known_names::{self, WorkerNames};
 use crate::report::{AGENT, FileReport, Report};
 use crate::table::{print, print_json, print_table, printable, table};
+use crate::versions::{self, ApplyArgs, VersionsArgs};
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::Subcommand;
@@ -35,8 +36,17 @@ Examples:
   turnwheel agents apply                             all files of agents_dir
   turnwheel agents apply agents/sales.yaml more/     one file, and all files of a folder
   turnwheel agents apply --json                      {\"files\": [{path, ok, agent_id, changed, …}]}
+  turnwheel agents apply sales.yaml --note 'shorter' --if-match 9e107d9d372bb6826bd81d3542a419d6
+  turnwheel agents apply sales.yaml --draft          stores it; `send --agent-version` tries it
+  turnwheel agents apply sales --version 9e107d9d    a draft, or an earlier version again
 
 Valid files are stored even if others are not. Exit status 1 if a file is invalid.";
+
+const SHOW: &str = "\
+Examples:
+  turnwheel agents show sales
+  turnwheel agents show sales --yaml > sales.yaml    the text of its file, with comments
+  turnwheel agents show sales --json";
 
 const VALIDATE: &str = "\
 Examples:
@@ -51,13 +61,10 @@ Needs no servers. Exit status 1 if a file is invalid.";
 pub enum Agents {
     /// Check agent files and store the valid ones; turns that start afterwards use them
     #[command(after_help = APPLY)]
-    Apply {
-        /// Files or folders [default: the setting agents_dir]
-        paths: Vec<PathBuf>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Apply(ApplyArgs),
+    /// List the versions of an agent with who applied them, when and why
+    #[command(after_help = versions::AGENT)]
+    Versions(VersionsArgs),
     /// Check agent files without storing them
     #[command(after_help = VALIDATE)]
     Validate {
@@ -78,11 +85,14 @@ pub enum Agents {
         json: bool,
     },
     /// Show an agent's stored configuration
-    #[command(after_help = "Examples:\n  turnwheel agents show sales\n  turnwheel agents show sales --json")]
+    #[command(after_help = SHOW)]
     Show {
         /// Id of the agent
         #[arg(value_parser = crate::id)]
         id: String,
+        /// Print the text of its file: as applied with comments, else as YAML
+        #[arg(long, conflicts_with = "json")]
+        yaml: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -110,12 +120,18 @@ impl Agents {
                 let known = known_names::local_names(&loaded.settings);
                 validate(checked(read(&paths, &loaded.settings.agents_dir)?, &known), Report::new(AGENT, json))
             }
-            Self::Apply { paths, json } => {
-                let files = read(&paths, &loaded.settings.agents_dir)?;
+            Self::Apply(args) => {
+                if let Some((id, hash)) = args.stored()? {
+                    let client = connection::connect(loaded, &tasks).await?;
+                    return versions::apply_stored(&client, DocumentKind::Agents, (&id, &hash), &args).await;
+                }
+                let files = read(&args.paths, &loaded.settings.agents_dir)?;
+                args.check_one(files.len())?;
                 let client = connection::connect(loaded, &tasks).await?;
-                let WorkerNames { known, .. } = WorkerNames::load(&client, &loaded.settings, json).await?;
-                apply(&client, checked(files, &known), Report::new(AGENT, json)).await
+                let WorkerNames { known, .. } = WorkerNames::load(&client, &loaded.settings, args.json).await?;
+                apply(&client, checked(files, &known), &args).await
             }
+            Self::Versions(args) => args.run(&connection::connect(loaded, &tasks).await?, DocumentKind::Agents).await,
             Self::List { json } => {
                 let listed = list(&connection::connect(loaded, &tasks).await?, json).await;
                 tell_broken(&loaded.settings.agents_dir);
@@ -127,7 +143,7 @@ impl Agents {
             Self::Delete(which) => {
                 which.agent(&connection::connect(loaded, &tasks).await?).await.map(|()| ExitCode::SUCCESS)
             }
-            Self::Show { id, json } => show(&connection::connect(loaded, &tasks).await?, &id, json).await,
+            Self::Show { id, yaml, json } => show(&connection::connect(loaded, &tasks).await?, &id, yaml, json).await,
         }
     }
 }
@@ -203,7 +219,8 @@ fn validate(files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode>
     report.end()
 }
 
-async fn apply(client: &GatewayClient, files: Vec<Checked>, mut report: Report) -> anyhow::Result<ExitCode> {
+async fn apply(client: &GatewayClient, files: Vec<Checked>, args: &ApplyArgs) -> anyhow::Result<ExitCode> {
+    let (mut report, change) = (Report::new(AGENT, args.json), args.change());
     for (file, agent) in files {
         let (agent, texts) = match agent {
             Ok(checked) => checked,
@@ -214,11 +231,18 @@ async fn apply(client: &GatewayClient, files: Vec<Checked>, mut report: Report) 
         };
         let id = agent.id().to_owned();
         let applied = async {
-            let changed = client.apply(&agent).await?;
-            anyhow::Ok((changed, client.apply_knowledge(&id, texts).await?))
+            let upload = Upload::agent(&agent);
+            if args.draft {
+                // The knowledge is that of the applied version, too.
+                client.store_draft(upload, change.note.as_deref()).await?;
+                return anyhow::Ok(None);
+            }
+            let changed = client.apply(upload, &change).await?;
+            Ok(Some((changed, client.apply_knowledge(&id, texts).await?)))
         };
         match applied.await {
-            Ok((changed, knowledge)) => report.add(file.applied(changed).with_knowledge(knowledge)),
+            Ok(None) => report.add(file.drafted()),
+            Ok(Some((changed, knowledge))) => report.add(file.applied(changed).with_knowledge(knowledge)),
             // A gateway of another version may refuse a file that is valid here. The other files are still applied.
             Err(error) if error.downcast_ref::<Failure>().is_some_and(|failure| failure.status == Some(422)) => {
                 report.add(file.refused(&error));
@@ -256,15 +280,22 @@ fn asks(agent: &AgentSummary) -> String {
     if agent.models.is_empty() { agent.model.clone() } else { agent.models.join(", ") }
 }
 
-async fn show(client: &GatewayClient, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+async fn show(client: &GatewayClient, id: &str, yaml: bool, json: bool) -> anyhow::Result<ExitCode> {
     let unknown = || Failure::new(format!("there is no agent `{id}`"), "`turnwheel agents list` shows all agents");
-    let agent = client.agent(id).await?.ok_or_else(unknown)?;
+    let details = client.agent_details(id).await?.ok_or_else(unknown)?;
     if json {
-        print_json(&agent)?;
+        print_json(&details)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (agent, label) = (details.agent, details.label);
+    if yaml {
+        print(printable(versions::text(&agent.config, label.source.as_deref()).trim_end()));
     } else {
+        let by = label.by.map(|by| format!(" by {by}")).unwrap_or_default();
         print(format!("agent    {}", agent.agent_id));
         print(format!("hash     {}", agent.hash));
-        print(format!("applied  {}", agent.updated_at));
+        print(printable(&format!("applied  {}{by}", agent.updated_at)));
+        label.note.iter().for_each(|note| print(printable(&format!("note     {note}"))));
         print(printable(&serde_json::to_string_pretty(&agent.config)?));
     }
     Ok(ExitCode::SUCCESS)

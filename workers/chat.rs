@@ -39,6 +39,9 @@ pub struct Chat {
     /// Id of the agent [default: the only one, or `sales`]
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
+    /// Hash of the agent's version that answers, such as a draft [default: the applied one]
+    #[arg(long, value_name = "HASH", value_parser = crate::id)]
+    agent_version: Option<String>,
     /// Session to start or resume [default: a new session]
     #[arg(long, value_parser = crate::id)]
     session: Option<String>,
@@ -81,7 +84,8 @@ impl Chat {
             true => plain.on_terminal(colour, if asks { "> " } else { "" }),
             false => plain,
         };
-        let mut talk = ChatSession { client, tasks, display, session_id, agent_id, user_id: self.user, feed: None };
+        let (user_id, agent_version) = (self.user, self.agent_version);
+        let mut talk = ChatSession { client, tasks, display, session_id, agent_id, agent_version, user_id, feed: None };
         talk.open_known().await?;
         if asks { talk.interactive().await } else { talk.piped(self.timeout).await }
     }
@@ -144,6 +148,7 @@ struct ChatSession {
     display: ChatDisplay,
     session_id: String,
     agent_id: Option<String>,
+    agent_version: Option<String>,
     user_id: Option<String>,
     feed: Option<Feed>,
 }
@@ -222,6 +227,7 @@ impl ChatSession {
         let message = NewMessage {
             session_id: self.session_id.clone(),
             agent_id: self.agent_id.clone(),
+            agent_version: self.agent_version.clone(),
             text: text.to_owned(),
             user_id: self.user_id.clone(),
             ..NewMessage::default()

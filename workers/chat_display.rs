@@ -50,9 +50,12 @@ impl ChatDisplay {
             Notice::Event(event) => match event.as_ref() {
                 Event::Reply(reply) => self.reply(reply),
                 Event::Status(status) => self.status(status),
-                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) | Event::Authoring(_) => {
-                    String::new()
-                }
+                Event::Step(_)
+                | Event::Run(_)
+                | Event::Decision(_)
+                | Event::Turn(_)
+                | Event::Authoring(_)
+                | Event::Handoff(_) => String::new(),
             },
             Notice::Lost(problem) => self.line(&format!("[connection] lost ({problem}); reconnecting …")),
             Notice::Back => self.line("[connection] back"),

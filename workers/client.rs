@@ -4,12 +4,15 @@ mod authoring;
 mod backup;
 mod deletion;
 mod events;
+mod handoffs;
 mod knowledge;
 mod pages;
 mod sessions;
+mod versions;
 
 pub use events::{Events, Followed};
 pub use sessions::SessionFilter;
+pub use versions::{ChangeArgs, DocumentKind, Upload};
 
 use crate::failure::Failure;
 use base::http_client;
@@ -19,7 +22,6 @@ use commands::doctor::Finding;
 use commands::enqueue::Accepted;
 use commands::messages::NewMessage;
 use commands::models::ModelList;
-use commands::operator::OperatorCommand;
 use commands::run_answers::{AnsweredRun, NewAnswer};
 use commands::run_details::{RunDetails, RunDiagram, RunSummary};
 use commands::runs::{NewRun, StartedRun};
@@ -27,8 +29,6 @@ use commands::session_decisions::SessionDecision;
 use commands::sessions::{SessionDetails, TurnDetails};
 use commands::timers::PendingTimer;
 use commands::workflows::WorkflowSummary;
-use definitions::agent::{AgentRecord, StoredAgent};
-use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use engine::admission::WorkersOverview;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use storage::store::Process;
 use types::audit::AuditEntry;
-use types::job::Command;
+use types::job::{Command, Control};
 use types::run::RunQuery;
 use types::turn::TurnRecord;
 use url::Url;
@@ -161,14 +161,22 @@ impl GatewayClient {
         Ok(known(self.call::<TurnDetails>(self.api(Method::GET, &path)).await)?.is_some())
     }
 
-    pub async fn control(&self, session_id: &str, order: &OperatorCommand) -> anyhow::Result<Accepted> {
+    pub async fn control(&self, session_id: &str, order: &Control) -> anyhow::Result<Accepted> {
         let verb: &[&str] = match order.command {
             Command::Cancel => &["cancel"],
             Command::Release => &["release"],
             Command::Close => &["close"],
             Command::CancelTimers => &["timers", "cancel"],
+            Command::Note => &["notes"],
+            // These have another response: see `change_claim`.
+            Command::Claim => &["claim"],
+            Command::Unclaim => &["unclaim"],
+            Command::Transfer => &["transfer"],
         };
-        let body = json!({ "name": order.name, "reason": order.reason, "by": order.by });
+        let body = match order.command {
+            Command::Note => json!({ "text": order.note, "by": order.by }),
+            _ => json!(order),
+        };
         self.call(self.api(Method::POST, &[&["sessions", session_id], verb].concat()).json(&body)).await
     }
 
@@ -229,16 +237,6 @@ impl GatewayClient {
         }
     }
 
-    pub async fn agent(&self, agent_id: &str) -> anyhow::Result<Option<StoredAgent>> {
-        known(self.call(self.api(Method::GET, &["agents", agent_id])).await)
-    }
-
-    /// Applies an agent. Returns true if its configuration has changed.
-    pub async fn apply(&self, agent: &AgentRecord) -> anyhow::Result<bool> {
-        let answer: Value = self.call(self.api(Method::PUT, &["agents", agent.id()]).json(&agent.document)).await?;
-        Ok(answer["changed"].as_bool().unwrap_or(true))
-    }
-
     pub async fn workflows(&self) -> anyhow::Result<Vec<WorkflowSummary>> {
         self.entries(self.api(Method::GET, &["workflows"]), "workflows", usize::MAX).await
     }
@@ -247,17 +245,6 @@ impl GatewayClient {
     pub async fn plans(&self, session_id: &str) -> anyhow::Result<Vec<WorkflowSummary>> {
         let filter = [("owner_session", session_id)];
         self.entries(self.api(Method::GET, &["workflows"]).query(&filter), "workflows", usize::MAX).await
-    }
-
-    pub async fn workflow(&self, workflow_id: &str) -> anyhow::Result<Option<StoredWorkflow>> {
-        known(self.call(self.api(Method::GET, &["workflows", workflow_id])).await)
-    }
-
-    /// Registers a workflow. Returns true if its definition has changed.
-    pub async fn register(&self, workflow: &WorkflowRecord) -> anyhow::Result<bool> {
-        let request = self.api(Method::PUT, &["workflows", workflow.id()]).json(&workflow.document);
-        let answer: Value = self.call(request).await?;
-        Ok(answer["changed"].as_bool().unwrap_or(true))
     }
 
     pub async fn start_run(&self, new: &NewRun) -> anyhow::Result<StartedRun> {

@@ -19,6 +19,7 @@ mod bench;
 mod chaos;
 mod chat;
 mod chat_display;
+mod claims;
 mod client;
 mod config;
 mod connection;
@@ -31,6 +32,7 @@ mod examples;
 mod failure;
 mod feed;
 mod follow_run;
+mod handoffs;
 mod init;
 mod knowledge;
 mod known_names;
@@ -51,6 +53,7 @@ mod signals;
 mod steps;
 mod table;
 mod timers;
+mod versions;
 mod wait_turn;
 mod watch;
 mod watch_option;
@@ -151,7 +154,9 @@ enum Command {
     Send(send::Send),
     /// List models with their circuits, and agents with their budgets
     Models(models::ListModels),
-    /// List, show, cancel, release, close and delete conversations
+    /// List the conversations that humans have or shall get
+    Handoffs(handoffs::Handoffs),
+    /// List, show, cancel, claim, release, close and delete conversations
     #[command(subcommand)]
     Sessions(sessions::Sessions),
     /// Delete all data of a user
@@ -305,6 +310,7 @@ async fn dispatch(command: Command, loaded: LoadedSettings, colour: bool) -> any
         Command::Sessions(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Users(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Audit(command) => Box::pin(command.run(&loaded)).await.map(done),
+        Command::Handoffs(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Timers(command) => Box::pin(command.run(&loaded)).await.map(done),
         Command::Knowledge(command) => Box::pin(command.run(&loaded)).await,
         Command::Workflows(command) => Box::pin(command.run(&loaded, colour)).await,

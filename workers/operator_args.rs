@@ -4,9 +4,8 @@ use crate::client::GatewayClient;
 use crate::table::{one_line, print_json, print_queued};
 use base::clock;
 use clap::Args;
-use commands::operator::OperatorCommand;
 use commands::sessions::SessionDetails;
-use types::job::Command;
+use types::job::{Command, Control};
 use types::session::{Session, Status};
 
 #[derive(Debug, Args)]
@@ -24,15 +23,10 @@ pub struct OperatorArgs {
 
 impl OperatorArgs {
     /// Publishes the command on the session's lane and prints its effect with the id of its job, or prints why it would
-    /// change nothing. `name` is the name of the timers to cancel.
-    pub async fn send(
-        self,
-        client: &GatewayClient,
-        session_id: &str,
-        command: Command,
-        name: Option<String>,
-    ) -> anyhow::Result<()> {
+    /// change nothing. The reason and the name of the person are those of the options.
+    pub async fn send(self, client: &GatewayClient, session_id: &str, order: Control) -> anyhow::Result<()> {
         let Self { reason, by, json } = self;
+        let (command, name) = (order.command, order.name.clone());
         if let Some(note) = nothing_to_do(client, session_id, command, name.as_deref()).await? {
             match json {
                 true => print_json(&serde_json::json!({ "session_id": session_id, "changed": false, "note": note }))?,
@@ -41,7 +35,7 @@ impl OperatorArgs {
             return Ok(());
         }
         let effect = effect(session_id, command, name.as_deref());
-        let accepted = client.control(session_id, &OperatorCommand { command, name, reason, by }).await?;
+        let accepted = client.control(session_id, &Control { reason, by, ..order }).await?;
         if json {
             return print_json(&accepted);
         }
@@ -56,6 +50,11 @@ fn effect(session_id: &str, command: Command, name: Option<&str>) -> String {
         (Command::Cancel, _) => format!("it cancels the running turn and the timers of session `{session_id}`"),
         (Command::Release, _) => format!("it releases session `{session_id}` to its agent"),
         (Command::Close, _) => format!("it closes session `{session_id}`"),
+        (Command::Note, _) => format!("it adds the note to session `{session_id}`"),
+        // These print the handoff.
+        (Command::Claim | Command::Unclaim | Command::Transfer, _) => {
+            format!("it changes the claim of session `{session_id}`")
+        }
         (Command::CancelTimers, None) => format!("it cancels the follow-up timers of session `{session_id}`"),
         (Command::CancelTimers, Some(name)) => format!("it cancels the timer `{name}` of session `{session_id}`"),
     };
@@ -98,6 +97,7 @@ fn idle(session: &Session, command: Command, name: Option<&str>) -> Option<Strin
             None => Some(format!("nothing to cancel: {id} has no timers")),
         },
         Command::Cancel | Command::Release => None,
+        Command::Claim | Command::Unclaim | Command::Transfer | Command::Note => None,
     }
 }
 

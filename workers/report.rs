@@ -29,6 +29,8 @@ pub struct FileReport {
     found: Option<(String, String)>,
     /// Whether applying the file changed the store; `None` if it was only checked.
     changed: Option<bool>,
+    /// The file was stored as a draft.
+    draft: bool,
     /// Whether applying changed the agent's knowledge; `None` for workflows.
     knowledge_changed: Option<bool>,
     warnings: Vec<String>,
@@ -58,6 +60,11 @@ impl FileReport {
         Self { changed: Some(changed), ..self }
     }
 
+    /// The file was stored as a draft.
+    pub fn drafted(self) -> Self {
+        Self { draft: true, ..self }
+    }
+
     /// The agent's knowledge was applied; `changed` if that changed the store.
     pub fn with_knowledge(self, changed: bool) -> Self {
         Self { knowledge_changed: Some(changed), ..self }
@@ -84,6 +91,7 @@ impl FileReport {
             return format!("✗ {path}: {problem}\n  hint: {hint}");
         }
         let word = match (self.changed, self.knowledge_changed) {
+            (None, _) if self.draft => "stored as a draft",
             (None, _) => "is valid",
             (Some(true), _) => "applied",
             (Some(false), Some(true)) => "unchanged, its knowledge applied",
@@ -102,6 +110,9 @@ impl FileReport {
             fields.insert("hash".into(), json!(hash));
         }
         fields.extend(self.changed.map(|changed| ("changed".to_owned(), json!(changed))));
+        if self.draft {
+            fields.insert("draft".into(), json!(true));
+        }
         fields.extend(self.knowledge_changed.map(|changed| ("knowledge_changed".to_owned(), json!(changed))));
         fields.insert("warnings".into(), json!(self.warnings));
         fields.extend(self.problem.as_ref().map(|problem| ("problem".to_owned(), json!(problem))));

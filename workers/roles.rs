@@ -40,7 +40,8 @@ pub async fn dev(mut settings: Settings) -> anyhow::Result<()> {
     let (settings, store, tasks) = (engine.settings().as_ref(), engine.store(), Tasks::new());
     let agents = crate::watch::apply(settings, store.as_ref()).await;
     let first = first_chat_agent(&agents);
-    let watched = crate::watch::keep(settings.clone(), Arc::clone(store), agents, tasks.stop_token());
+    let files = engine.write_files();
+    let watched = crate::watch::keep(settings.clone(), Arc::clone(store), files, agents, tasks.stop_token());
     tasks.spawn("agents", OnPanic::Log, watched);
     let demo = serve_demo(&tasks).await;
     let marker = DevMarker::write(settings)?;

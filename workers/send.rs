@@ -35,6 +35,9 @@ pub struct Send {
     /// Id of the agent; required in a session's first message
     #[arg(long, value_parser = crate::id)]
     agent: Option<String>,
+    /// Hash of the agent's version that answers, such as a draft [default: the applied one]
+    #[arg(long, value_name = "HASH", value_parser = crate::id)]
+    agent_version: Option<String>,
     /// Id of the message; a repeat with the same id is not a second turn [default: a random id]
     #[arg(long, value_parser = crate::dotted_id)]
     job_id: Option<String>,
@@ -65,6 +68,7 @@ impl Send {
         let message = NewMessage {
             session_id: self.session.clone(),
             agent_id: self.agent.clone(),
+            agent_version: self.agent_version.clone(),
             text: self.text.join(" "),
             job_id: self.job_id.clone(),
             user_id: self.user.clone(),

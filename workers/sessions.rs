@@ -1,5 +1,7 @@
-//! `turnwheel sessions`: lists, shows, cancels, releases, closes and deletes conversations.
+//! `turnwheel sessions`: lists, shows, cancels, releases, closes and deletes conversations. [`crate::claims`] has the
+//! commands for the people who have a conversation.
 
+use crate::claims::{self, ClaimArgs, NoteArgs, TransferArgs, UnclaimArgs};
 use crate::client::{GatewayClient, SessionFilter};
 use crate::connection;
 use crate::deletion::{self, DeleteArgs};
@@ -18,7 +20,7 @@ use commands::session_listing::SessionSummary;
 use serde_json::json;
 use std::time::Duration;
 use types::duration;
-use types::job::Command;
+use types::job::{Command, Control};
 use types::session::{Role, Session, Status};
 use types::timestamp::Timestamp;
 
@@ -53,7 +55,8 @@ An action that has started may still take effect. The agent handles the user's n
 
 const RELEASE: &str = "\
 Examples:
-  turnwheel sessions release s1 --by li      the agent replies again
+  turnwheel sessions release s1 --by li                         the agent replies again
+  turnwheel sessions release s1 --note 'the refund is granted'  and its model reads the note
 
 The session also leaves a flow that waits for the user's answer; `cancel` and `close` do the same.";
 
@@ -83,7 +86,19 @@ pub enum Sessions {
     Cancel(SessionCommandArgs),
     /// Release a conversation from a human, or from a flow that waits for an answer
     #[command(after_help = RELEASE)]
-    Release(SessionCommandArgs),
+    Release(ReleaseArgs),
+    /// Claim a conversation that is handed off, or take it over from the agent
+    #[command(after_help = claims::CLAIM)]
+    Claim(ClaimArgs),
+    /// End a claim: the conversation waits for another person
+    #[command(after_help = claims::UNCLAIM)]
+    Unclaim(UnclaimArgs),
+    /// Pass a claim on to another person
+    #[command(after_help = claims::TRANSFER)]
+    Transfer(TransferArgs),
+    /// Add a note for colleagues to a conversation that is handed off
+    #[command(after_help = claims::NOTE)]
+    Note(NoteArgs),
     /// Close a conversation
     #[command(after_help = CLOSE)]
     Close(SessionCommandArgs),
@@ -146,6 +161,18 @@ pub struct SessionCommandArgs {
     args: OperatorArgs,
 }
 
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// Id of the session
+    #[arg(value_parser = crate::id)]
+    id: String,
+    /// A note for the agent's model, at most 4 KiB; the user does not get it
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    #[command(flatten)]
+    args: OperatorArgs,
+}
+
 fn status(text: &str) -> Result<Status, String> {
     serde_json::from_value(json!(text))
         .map_err(|_| "must be one of acknowledged, processing, typing, ready, cancelled, transferred".to_owned())
@@ -199,9 +226,17 @@ impl Sessions {
                 print(which.text(&client).await?);
                 Ok(())
             }
-            Self::Cancel(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Cancel, None).await,
-            Self::Release(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Release, None).await,
-            Self::Close(SessionCommandArgs { id, args }) => args.send(&client, &id, Command::Close, None).await,
+            Self::Cancel(SessionCommandArgs { id, args }) => {
+                args.send(&client, &id, Control::new(Command::Cancel)).await
+            }
+            Self::Release(ReleaseArgs { id, note, args }) => {
+                args.send(&client, &id, Control { note, ..Control::new(Command::Release) }).await
+            }
+            Self::Close(SessionCommandArgs { id, args }) => args.send(&client, &id, Control::new(Command::Close)).await,
+            Self::Claim(which) => which.run(&client).await,
+            Self::Unclaim(which) => which.run(&client).await,
+            Self::Transfer(which) => which.run(&client).await,
+            Self::Note(which) => which.run(&client).await,
             Self::Delete(which) => which.session(&client).await,
         }
     }
@@ -282,6 +317,7 @@ fn describe(session: &Session, now: Timestamp) -> Vec<String> {
     }
     if let Some(handoff) = &session.handoff {
         lines.push(row("handoff", &format!("since {}, {}", handoff.since, ago(handoff.since, now))));
+        lines.extend(claims::describe(handoff, now).into_iter().map(|(name, text)| row(name, &text)));
     }
     if let Some(waiting) = &session.waiting {
         let left = if waiting.until > now { format!("{} more", rough(now.until(waiting.until))) } else { "0s".into() };

@@ -10,7 +10,7 @@ use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
 use clap::{Args, Subcommand};
 use commands::timers::PendingTimer;
-use types::job::Command;
+use types::job::{Command, Control};
 use types::timestamp::Timestamp;
 
 const EXAMPLES: &str = "\
@@ -31,8 +31,8 @@ Examples:
   turnwheel timers cancel --session s1
   turnwheel timers cancel --session s1 --name follow_up --by li --reason 'called already'
 
-The lane executes the command in its order. The timer handoff_timeout, which releases a conversation if the human does \
-not reply, is cancelled only by its name.";
+The lane executes the command in its order. The timers handoff_timeout and claim_timeout, which release a conversation \
+and end a claim if the human does not reply, and flow_timeout are cancelled only by their names.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -73,7 +73,7 @@ impl Timers {
         match self {
             Self::List(which) => which.listing.refresh.show("no timers", async || view(&client, &which).await).await,
             Self::Cancel(CancelTimers { session, name, args }) => {
-                args.send(&client, &session, Command::CancelTimers, name).await
+                args.send(&client, &session, Control { name, ..Control::new(Command::CancelTimers) }).await
             }
         }
     }

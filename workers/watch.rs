@@ -2,6 +2,7 @@
 
 use base::config::Settings;
 use commands::doctor::{Finding, without_file};
+use commands::documents::files::DefinitionFiles;
 use definitions::agent::validate::KnownNames;
 use definitions::agent::{AgentRecord, load};
 use definitions::knowledge::files::{self, NamedText};
@@ -88,7 +89,13 @@ async fn put(store: &dyn Store, agent: AgentRecord, texts: Vec<NamedText>) {
 }
 
 /// Applies the folders again whenever a file in them, or a knowledge file of an agent, has changed; until `stop`.
-pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watched, stop: CancellationToken) {
+pub async fn keep(
+    settings: Settings,
+    store: Arc<dyn Store>,
+    definition_files: Arc<DefinitionFiles>,
+    mut watched: Watched,
+    stop: CancellationToken,
+) {
     let mut seen = snapshot(&settings, &watched);
     loop {
         tokio::select! {
@@ -98,6 +105,8 @@ pub async fn keep(settings: Settings, store: Arc<dyn Store>, mut watched: Watche
         let now = snapshot(&settings, &watched);
         if now != seen {
             let before = now;
+            // Between the change of the store and that of its file, the file would undo the change.
+            let _held = definition_files.hold().await;
             watched = apply(&settings, store.as_ref()).await;
             // An agent may now name files that were not watched before.
             seen = snapshot(&settings, &watched);

@@ -1,6 +1,6 @@
 //! `turnwheel workflows`: runs, lists, shows, validates and applies workflows.
 
-use crate::client::{CONCURRENT_REQUESTS, GatewayClient};
+use crate::client::{CONCURRENT_REQUESTS, DocumentKind, GatewayClient, Upload};
 use crate::connection;
 use crate::deletion::{self, DeleteDefinition};
 use crate::failure::Failure;
@@ -10,6 +10,7 @@ use crate::report::{FileReport, Report, WORKFLOW};
 use crate::run_input;
 use crate::runs::print_started;
 use crate::table::{print, print_json, print_table, printable, table, width};
+use crate::versions::{self, ApplyArgs, VersionsArgs};
 use base::config::Settings;
 use base::config::load::LoadedSettings;
 use base::tasks::Tasks;
@@ -76,7 +77,8 @@ Examples:
   turnwheel workflows apply my.yaml more/          one file, and all files of a folder
   turnwheel workflows apply --json  {\"files\": [{path, ok, workflow_id, hash, changed, warnings}, …]}
 
-Valid files are stored even if others are not. Exit status 1 if a file is invalid. A running run keeps its definition.";
+Valid files are stored even if others are not. Exit status 1 if a file is invalid. A running run keeps its definition. \
+With --note, --if-match, --draft and --version as `agents apply`.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -113,13 +115,10 @@ pub enum Workflows {
     Run(RunWorkflow),
     /// Check workflow files and store the valid ones; runs that start afterwards use them
     #[command(after_help = APPLY)]
-    Apply {
-        /// Files or folders [default: the setting workflows_dir]
-        paths: Vec<PathBuf>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Apply(ApplyArgs),
+    /// List the versions of a workflow with who applied them, when and why
+    #[command(after_help = versions::WORKFLOW)]
+    Versions(VersionsArgs),
     /// Delete a workflow with its versions
     #[command(after_help = deletion::WORKFLOW)]
     Delete(DeleteDefinition),
@@ -181,7 +180,13 @@ impl Workflows {
             }
             Self::Show(which) => show(&connect().await?, &which).await,
             Self::Run(what) => run(&connect().await?, what, colour, &tasks).await,
-            Self::Apply { paths, json } => apply(&connect().await?, &paths, loaded, json).await,
+            Self::Apply(args) => match args.stored()? {
+                Some((id, hash)) => {
+                    versions::apply_stored(&connect().await?, DocumentKind::Workflows, (&id, &hash), &args).await
+                }
+                None => apply(&connect().await?, loaded, &args).await,
+            },
+            Self::Versions(args) => args.run(&connect().await?, DocumentKind::Workflows).await,
             Self::Delete(which) => which.workflow(&connect().await?).await.map(|()| ExitCode::SUCCESS),
         }
     }
@@ -230,15 +235,15 @@ async fn plans(client: &GatewayClient, session_id: &str, json: bool) -> anyhow::
 }
 
 async fn show(client: &GatewayClient, which: &ShowWorkflow) -> anyhow::Result<ExitCode> {
-    let Some(stored) = client.workflow(&which.id).await? else {
+    let Some(details) = client.workflow_details(&which.id).await? else {
         let message = format!("there is no workflow `{}`", which.id);
         return Err(Failure::new(message, "`turnwheel workflows list` shows all workflows").into());
     };
     if which.json {
-        print_json(&stored)?;
+        print_json(&details)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let record = WorkflowRecord::from_stored(stored)?;
+    let record = WorkflowRecord::from_stored(details.workflow)?;
     match which.mermaid {
         true => print(printable(&definitions::workflow::flowchart::mermaid(&record.workflow))),
         false => {
@@ -303,14 +308,10 @@ fn validate(paths: &[PathBuf], loaded: &LoadedSettings, json: bool) -> anyhow::R
     report.end()
 }
 
-async fn apply(
-    client: &GatewayClient,
-    paths: &[PathBuf],
-    loaded: &LoadedSettings,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
-    let files = read(paths, &loaded.settings)?;
-    let names = WorkerNames::load(client, &loaded.settings, json).await?;
+async fn apply(client: &GatewayClient, loaded: &LoadedSettings, args: &ApplyArgs) -> anyhow::Result<ExitCode> {
+    let files = read(&args.paths, &loaded.settings)?;
+    args.check_one(files.len())?;
+    let names = WorkerNames::load(client, &loaded.settings, args.json).await?;
     let workers = &names.workers;
     let known = match workers.is_empty() {
         true => known_here(&files, &loaded.settings),
@@ -319,7 +320,7 @@ async fn apply(
         }
     };
     let known = with_stored(client, known, &names).await?;
-    let mut report = Report::new(WORKFLOW, json);
+    let (mut report, change) = (Report::new(WORKFLOW, args.json), args.change());
     let mut good = Vec::new();
     for file in files {
         match checked(file, &known) {
@@ -332,8 +333,16 @@ async fn apply(
         let mut refused = Vec::new();
         let before = good.len();
         for (file, record) in good {
-            match client.register(&record).await {
-                Ok(changed) => report.add(file.applied(changed)),
+            let applied = async {
+                let upload = Upload::workflow(&record);
+                if args.draft {
+                    return client.store_draft(upload, change.note.as_deref()).await.map(|_| None);
+                }
+                client.apply(upload, &change).await.map(Some)
+            };
+            match applied.await {
+                Ok(None) => report.add(file.drafted()),
+                Ok(Some(changed)) => report.add(file.applied(changed)),
                 Err(error) if is_refused(&error) => refused.push((file, record, error)),
                 Err(error) => return Err(error.context(format!("cannot apply the workflow `{}`", record.id()))),
             }

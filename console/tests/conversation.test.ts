@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { inHistory, items, type Entry } from '$/conversation/items'
 import { Texts, type ReplyEvent } from '$/conversation/texts'
-import { touch, type SessionRow } from '$/views/sessions/listing'
+import { filtersOf, timeOf, touch, type SessionRow } from '$/views/sessions/listing'
 import type { LiveEvent } from '$/live/protocol'
 
 let count = 0
@@ -82,11 +82,26 @@ describe('touch', () => {
   const status = (session_id: string, value: string): LiveEvent => ({ seq: 1, type: 'status', session_id, channel: 'c', event: { status: value, at: '2026-01-01T00:00:00Z', reason: null } })
 
   it('moves what has changed to the front', () => {
-    const rows = touch([row('a'), row('b'), row('c')], [status('c', 'typing'), status('b', 'typing'), status('x', 'ready')], { status: undefined, agent_id: undefined })
+    const rows = touch([row('a'), row('b'), row('c')], [status('c', 'typing'), status('b', 'typing'), status('x', 'ready')], {})
     expect(rows.map((entry) => `${entry.session_id} ${entry.status}`)).toEqual(['b typing', 'c typing', 'a ready'])
   })
 
   it('drops what the filter excludes now', () => {
-    expect(touch([row('a'), row('b')], [status('b', 'typing')], { status: 'ready', agent_id: undefined }).map((entry) => entry.session_id)).toEqual(['a'])
+    expect(touch([row('a'), row('b')], [status('b', 'typing')], { status: 'ready' }).map((entry) => entry.session_id)).toEqual(['a'])
+  })
+})
+
+describe('filters of sessions', () => {
+  it('come from the address; what the API would refuse counts as none', () => {
+    const filters = filtersOf(new URLSearchParams('status=ready&agent_id=a&channel=web&user_id=u&waiting=true&since=24h&until=2026-01-02T03:04&q= refund  A1 &tab=x'))
+    expect(filters).toEqual({ status: 'ready', agent_id: 'a', channel: 'web', user_id: 'u', waiting: 'true', since: '24h', until: '2026-01-02T03:04', q: 'refund  A1' })
+    expect(filtersOf(new URLSearchParams('status=open&waiting=perhaps&since=yesterday&q= '))).toEqual({})
+  })
+
+  it('name times before now, or of the user’s zone', () => {
+    const now = Date.parse('2026-01-02T00:00:00Z')
+    expect(timeOf('24h', now)).toBe('2026-01-01T00:00:00.000Z')
+    expect(timeOf('2026-01-02T03:04', now)).toBe(new Date(2026, 0, 2, 3, 4).toISOString())
+    expect(timeOf(undefined, now)).toBeUndefined()
   })
 })

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
 import { ordered, yaml } from '$/document/yaml'
-import { findingsOf, lineOf, syntaxLine } from '$/views/documents/findings'
 import { Metrics } from '$/views/system/metrics'
 
 describe('YAML', () => {
@@ -14,29 +13,6 @@ describe('YAML', () => {
 
   it('puts in front what names a document', () => {
     expect(Object.keys(ordered({ b: 1, name: 'n', id: 'i' }) as object)).toEqual(['id', 'name', 'b'])
-  })
-})
-
-describe('findings', () => {
-  const text = JSON.stringify({ id: 'w', nodes: [{ node_id: 'a', type: 'LLM' }, { node_id: 'b', config: { code: '"{[' } }] }, null, 2)
-
-  it('have the line of their path, or of the nearest parent', () => {
-    const lines = text.split('\n')
-    expect(lines[lineOf(text, 'nodes[1].config.code')! - 1]).toContain('"code"')
-    expect(lines[lineOf(text, 'nodes[1].config.missing')! - 1]).toContain('"config"')
-    expect(lineOf(text, 'other')).toBeNull()
-    expect(findingsOf('nodes[0].type: is `X`; give another\nplain words', text)).toEqual([{ path: 'nodes[0].type', problem: 'is `X`; give another', line: 6 }, { path: '', problem: 'plain words', line: null }])
-  })
-
-  it('name the line of a fault of syntax', () => {
-    const broken = '{\n  "a": 1,\n  "b": }\n'
-    let error: unknown
-    try {
-      JSON.parse(broken)
-    } catch (failure) {
-      error = failure
-    }
-    expect(syntaxLine(error, broken).line).toBeGreaterThanOrEqual(3)
   })
 })
 

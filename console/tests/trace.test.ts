@@ -89,4 +89,21 @@ describe('LiveTurn', () => {
     expect(turn.end?.outcome).toBe('answered')
     expect(turn.with(live('step', { turn_id: 'm-2', key: '0/decide' }))).toBe(turn)
   })
+
+  it('shows a step from its begin, and ends it once', () => {
+    const begin = { turn_id: 'm-1', key: '0/decide', kind: 'model', target: 'default', ok: true, ms: 300, phase: 'begin', attempt: 1 }
+    let turn = new LiveTurn('s', 'm-1').with(live('step', begin), 1000)
+    expect(turn.rows).toMatchObject([{ key: '0/decide', start: 700, end: null }])
+    turn = turn.with(live('step', { ...begin, phase: undefined, attempt: undefined, ms: 900 }), 1600)
+    expect(turn.rows).toMatchObject([{ start: 700, end: 1600, ok: true }])
+    expect(turn.with(live('step', { ...begin, attempt: 2 }), 1700).rows).toBe(turn.rows)
+    expect(turn.with(live('step', { ...begin, key: '1/act', phase: 'paused' })).rows).toBe(turn.rows)
+  })
+
+  it('ends what a cancelled turn has left', () => {
+    let turn = new LiveTurn('s', 'm-1').with(live('step', { turn_id: 'm-1', key: '0/act', kind: 'skill', ms: 300, phase: 'begin' }), 1000)
+    turn = turn.with(live('status', { turn_id: 'm-1', status: 'cancelled', at: '2026-01-01T00:00:01Z', turn: { jobs: ['m-1'], outcome: 'cancelled', replies: 0, attempts: 1 } }), 1500)
+    expect(turn.rows).toMatchObject([{ end: 1500, ok: false }])
+    expect(turn.end?.outcome).toBe('cancelled')
+  })
 })

@@ -4,6 +4,7 @@ use super::rehearsal::LiveRehearsal;
 use super::trial::TrialRoom;
 use super::{Engine, EngineError};
 use base::tasks::OnPanic;
+use commands::documents::files::DefinitionFiles;
 use engine::model::Models;
 use engine::model::registry::ModelInfo;
 use gateway::GatewayState;
@@ -31,6 +32,13 @@ impl Engine {
         Ok(address)
     }
 
+    /// Makes gateways that start later write applied agents and workflows into the files of `agents_dir` and
+    /// `workflows_dir`, if these folders exist. For a process that applies these files whenever they change; it has to
+    /// hold the result while it does.
+    pub fn write_files(&self) -> Arc<DefinitionFiles> {
+        Arc::clone(self.files.get_or_init(|| Arc::new(DefinitionFiles::new(&self.settings))))
+    }
+
     /// Serves `/healthz`, `/readyz` and `/metrics` on `address` until [`Engine::stop`], without a token: for processes
     /// without a gateway. Returns the address, which has the real port if the port was 0.
     pub async fn start_watch(&self, address: SocketAddr) -> Result<SocketAddr, EngineError> {
@@ -51,7 +59,12 @@ impl Engine {
 
     pub(super) fn gateway(&self) -> GatewayState {
         let (asked, named) = (Arc::clone(&self.asked), self.model_infos());
-        GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings))
+        let state = GatewayState::new(Arc::clone(&self.queue), Arc::clone(&self.store), Arc::clone(&self.settings));
+        let state = match self.files.get() {
+            Some(files) => state.with_definition_files(Arc::clone(files)),
+            None => state,
+        };
+        state
             .with_known(self.known())
             .with_flows(self.flows.clone())
             .with_knowledge(self.knowledge.clone())

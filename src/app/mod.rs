@@ -73,6 +73,7 @@ use answer::Awaited;
 use base::clock::Clock;
 use base::config::{Backend, Environment, Settings};
 use base::tasks::{OnPanic, Tasks};
+use commands::documents::files::DefinitionFiles;
 use commands::error::CommandError;
 use connectors::Connectors;
 use definitions::agent::AgentRecord;
@@ -163,6 +164,8 @@ pub struct Engine {
     meter: Option<Arc<DayMeter>>,
     presence: Arc<Presence>,
     patience: Duration,
+    /// The files that follow applied agents and workflows.
+    files: OnceLock<Arc<DefinitionFiles>>,
     backend: Tasks,
     roles: Tasks,
 }
@@ -234,6 +237,7 @@ impl Engine {
             meter,
             presence,
             patience,
+            files: OnceLock::new(),
             backend,
             roles,
         }

@@ -254,7 +254,7 @@ async fn can_be_handled(store: &dyn Store, seq: u64, job: &Job) -> Result<(), Co
                 session.timers.iter().any(|timer| timer.timer_id == *timer_id && timer.generation == *generation);
             if armed { Ok(()) } else { Err(would_return(seq, "its timer is cancelled, so the job would do nothing")) }
         }
-        JobBody::Resume { .. } | JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Answer { .. } => {
+        JobBody::Resume { .. } | JobBody::Control(_) | JobBody::Reply { .. } | JobBody::Answer { .. } => {
             known(session).map(|_| ())
         }
         JobBody::Run { .. } | JobBody::Wake => Ok(()),

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Forbidden,
     /// The current state does not allow the command.
     Conflict,
+    /// The state is not the one that the caller has seen.
+    Changed,
     /// The payload exceeds a limit.
     TooLarge,
     /// The document is well-formed, but it cannot work.
@@ -78,6 +80,17 @@ impl CommandError {
         let message = format!("there is no agent `{agent_id}`");
         let hint = "apply its file with `turnwheel agents apply`; `turnwheel agents list` shows the stored agents";
         Self::new(ErrorKind::NotFound, "unknown_agent", message, hint)
+    }
+
+    /// The error for a version that an agent or workflow does not have. `kind` is `agent` or `workflow`.
+    pub fn unknown_version(kind: &str, id: &str, hash: &str) -> Self {
+        let message = format!("{kind} `{id}` has no version `{hash}`");
+        Self::new(
+            ErrorKind::NotFound,
+            "unknown_version",
+            message,
+            "…/versions lists those that are stored; unused ones expire",
+        )
     }
 
     /// The error for a workflow that does not exist.

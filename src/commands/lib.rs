@@ -5,11 +5,12 @@
 //! Writing:
 //!
 //! - [`messages`]: posting a user's message. [`operator`]: operators' control commands, and replies of humans.
+//! - [`handoffs`]: who writes in a conversation that is handed off, and the listing of these conversations.
 //! - [`runs`]: starting, cancelling and resuming runs of workflows. [`run_inputs`]: the check of a run's inputs.
 //!   [`run_answers`]: answers to questions of runs.
 //! - [`dead_letters`]: showing dead letters and replaying them.
-//! - [`workflows`]: registering and listing workflows. [`knowledge`]: storing, removing and searching knowledge
-//!   sources.
+//! - [`workflows`]: listing workflows. [`knowledge`]: storing, removing and searching knowledge sources.
+//! - [`documents`]: checking, applying and listing versions of agents and workflows.
 //! - [`quotas`]: limits on versions and knowledge.
 //! - [`deletion`]: deleting sessions, a user's data and dead letters. [`definition_deletion`]: deleting agents and
 //!   workflows.
@@ -35,8 +36,10 @@ pub mod decisions;
 pub mod definition_deletion;
 pub mod deletion;
 pub mod doctor;
+pub mod documents;
 pub mod enqueue;
 pub mod error;
+pub mod handoffs;
 pub mod knowledge;
 pub mod messages;
 pub mod models;

@@ -1,5 +1,6 @@
 //! Posting users' messages.
 
+use super::access::address_of;
 use super::authoring::create::AGENT;
 use super::enqueue::{Accepted, new_id, publish};
 use crate::error::CommandError;
@@ -23,6 +24,11 @@ pub struct NewMessage {
     #[schemars(with = "Option<Id>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
+    /// The hash of the version of the agent that answers this message, which may be a draft. Without it, the applied
+    /// version answers.
+    #[schemars(with = "Option<Id>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// The user's text. It may be empty only with attachments.
     #[serde(default)]
     pub text: String,
@@ -57,8 +63,19 @@ impl NewMessage {
 }
 
 /// The fields of [`NewMessage`], and `type`, which a job has in addition.
-const FIELDS: [&str; 10] =
-    ["session_id", "agent_id", "text", "job_id", "user_id", "channel", "sent_at", "metadata", "attachments", "type"];
+const FIELDS: [&str; 11] = [
+    "session_id",
+    "agent_id",
+    "agent_version",
+    "text",
+    "job_id",
+    "user_id",
+    "channel",
+    "sent_at",
+    "metadata",
+    "attachments",
+    "type",
+];
 
 /// Logs the fields of a posted message that are unknown. Unknown fields are ignored.
 pub fn log_unknown_fields(document: &Map<String, Value>) {
@@ -74,6 +91,7 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
     }
     let body = UserMessage {
         agent_id: message.agent_id,
+        agent_version: message.agent_version,
         text: message.text,
         user_id: message.user_id,
         channel: message.channel,
@@ -81,28 +99,50 @@ pub async fn submit(queue: &dyn Queue, store: &dyn Store, message: NewMessage) -
         metadata: message.metadata,
         attachments: message.attachments,
     };
-    let agent_id = body.agent_id.clone();
+    let (agent_id, version) = (body.agent_id.clone(), body.agent_version.clone());
     let job = Job {
         session_id: message.session_id,
         job_id: message.job_id.unwrap_or_else(new_id),
         body: JobBody::UserMessage(body),
     };
     job.check()?;
+    if let Some(hash) = &version {
+        has_version(queue, store, &job.session_id, agent_id.as_deref(), hash).await?;
+        return publish(queue, job).await;
+    }
     match agent_id {
         // The agent of dialogues may be compiled in.
         Some(agent_id) if agent_id == AGENT && is_known(queue, store, &job.session_id).await? => {}
         Some(agent_id) => takes_chats(store, &agent_id).await?,
-        None if !is_known(queue, store, &job.session_id).await? => {
-            let message = format!("agent_id is missing, and session `{}` is unknown", job.session_id);
-            return Err(CommandError::invalid(
-                "missing_agent",
-                message,
-                "give `agent_id` with a session's first message",
-            ));
-        }
+        None if !is_known(queue, store, &job.session_id).await? => return Err(missing_agent(&job.session_id)),
         None => {}
     }
     publish(queue, job).await
+}
+
+fn missing_agent(session_id: &str) -> CommandError {
+    let message = format!("agent_id is missing, and session `{session_id}` is unknown");
+    CommandError::invalid("missing_agent", message, "give `agent_id` with a session's first message")
+}
+
+/// Fails with `unknown_version` unless the agent of a message, or else of its session, has this version.
+async fn has_version(
+    queue: &dyn Queue,
+    store: &dyn Store,
+    session_id: &str,
+    agent_id: Option<&str>,
+    hash: &str,
+) -> Result<(), CommandError> {
+    let agent_id = match agent_id {
+        Some(agent_id) => agent_id.to_owned(),
+        None => {
+            let known = address_of(queue, store, session_id).await?;
+            known.ok_or_else(|| missing_agent(session_id))?.agent_id
+        }
+    };
+    let version = store.agent_version(&agent_id, hash).await?;
+    let version = version.ok_or_else(|| CommandError::unknown_version("agent", &agent_id, hash))?;
+    if version.config.is_task_agent() { Err(task_agent(&agent_id)) } else { Ok(()) }
 }
 
 /// Fails with `unknown_session` when the session does not exist, and with `invalid_id` when the id is illegal.
@@ -119,10 +159,10 @@ async fn is_known(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Res
 /// Fails when the agent does not exist, or when it is a task agent.
 pub(crate) async fn takes_chats(store: &dyn Store, agent_id: &str) -> Result<(), CommandError> {
     let agent = store.agent(agent_id).await?.ok_or_else(|| CommandError::unknown_agent(agent_id))?;
-    if agent.config.is_task_agent() {
-        let message =
-            format!("agent `{agent_id}` is a task agent (it has a `system_prompt`): it takes no chat sessions");
-        return Err(CommandError::invalid("task_agent", message, "name an agent that has an `sop`"));
-    }
-    Ok(())
+    if agent.config.is_task_agent() { Err(task_agent(agent_id)) } else { Ok(()) }
+}
+
+fn task_agent(agent_id: &str) -> CommandError {
+    let message = format!("agent `{agent_id}` is a task agent (it has a `system_prompt`): it takes no chat sessions");
+    CommandError::invalid("task_agent", message, "name an agent that has an `sop`")
 }

@@ -7,6 +7,7 @@ use definitions::knowledge::source::SourceEntry;
 use definitions::workflow::definition::WorkflowRecord;
 use engine::admission::{full_agent, full_workflow};
 use storage::store::Store;
+use types::authoring::Artifact;
 
 /// Checks that a version of an agent may be stored. A version that is stored already is none more.
 pub async fn check_agent(store: &dyn Store, quotas: &Quotas, agent: &AgentRecord) -> Result<(), CommandError> {
@@ -27,6 +28,18 @@ pub async fn check_workflow(store: &dyn Store, quotas: &Quotas, workflow: &Workf
             Err(too_many_versions(&format!("workflow `{id}`"), stored, "workflows"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that an agent or workflow may have one more version.
+pub async fn check_room(store: &dyn Store, quotas: &Quotas, artifact: Artifact, id: &str) -> Result<(), CommandError> {
+    let (full, command) = match artifact {
+        Artifact::Agent => (full_agent(store, quotas, id).await?, "agents"),
+        Artifact::Workflow => (full_workflow(store, quotas, id).await?, "workflows"),
+    };
+    match full {
+        Some(stored) => Err(too_many_versions(&format!("{} `{id}`", artifact.as_str()), stored, command)),
+        None => Ok(()),
     }
 }
 

@@ -1,16 +1,13 @@
-//! Listing workflows, and registering a definition.
+//! Listing and finding workflows.
 
 use crate::error::{CommandError, ErrorKind};
 use decisions::world::WorkflowStatus;
-use definitions::agent::validate::KnownNames;
-use definitions::document::Finding;
 use definitions::workflow::definition::{StoredWorkflow, WorkflowRecord};
 use definitions::workflow::session_plan::SessionPlan;
-use engine::admission;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use storage::store::{Damaged, Listed, Store, StoreError};
+use storage::store::{Damaged, Listed, Store};
 use types::ids;
 use types::timestamp::Timestamp;
 
@@ -173,42 +170,6 @@ pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, Comman
 pub async fn find(store: &dyn Store, workflow_id: &str) -> Result<Option<Arc<WorkflowRecord>>, CommandError> {
     ids::check("workflow_id", workflow_id)?;
     Ok(engine::execution::stored::workflow(store, workflow_id).await?)
-}
-
-/// The result of registering a workflow.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-pub struct Registered {
-    /// The id of the workflow.
-    pub workflow_id: String,
-    /// The md5 hash of the definition.
-    pub hash: String,
-    /// False when the same definition was already registered.
-    pub changed: bool,
-    /// Findings that are probably mistakes.
-    pub warnings: Vec<Finding>,
-}
-
-/// Registers a workflow after validating it. Durable on return: every run that starts later uses it. The workflow and
-/// its task agents are validated against all running workers, or against `flows` and the names `here` when none runs.
-pub async fn register(
-    store: &dyn Store,
-    flows: Vec<String>,
-    here: &KnownNames,
-    workflow: WorkflowRecord,
-) -> Result<Registered, CommandError> {
-    let (workflow, warnings) = admission::workflow(store, flows, here, workflow).await?;
-    let (workflow_id, hash) = (workflow.id().to_owned(), workflow.hash.clone());
-    let known = match store.workflow(&workflow_id).await {
-        // A definition that cannot be decoded is replaced.
-        Err(StoreError::Damaged { .. }) => None,
-        known => known?,
-    };
-    if let Some(owner) = known.and_then(|known| known.owner_session.clone()) {
-        let message = format!("`{workflow_id}` is a plan of session `{owner}`");
-        return Err(CommandError::new(ErrorKind::Conflict, "workflow_id_taken", message, "use another `id`"));
-    }
-    let changed = store.put_workflow(workflow).await?;
-    Ok(Registered { workflow_id, hash, changed, warnings })
 }
 
 /// Returns the workflow with this id. Fails with `unknown_workflow` when it does not exist.

@@ -3,6 +3,7 @@
 use super::caller::Caller;
 use super::event_frames::{frame, gap, opened};
 use super::event_stream::{self, invalid_event_id};
+use super::front_ends::event_shown_to;
 use super::hub::Item;
 use super::input::Filter;
 use super::operation::Operation;
@@ -24,7 +25,8 @@ pub(super) struct EventFilter {
     /// events from now on. The header `Last-Event-ID` wins.
     #[schemars(extend("example" = "1042"))]
     after: Option<String>,
-    /// Only these types, separated by commas: `reply`, `status`, `step`, `run`, `decision`, `authoring`, `turn`.
+    /// Only these types, separated by commas: `reply`, `status`, `step`, `run`, `decision`, `authoring`, `turn`,
+    /// `handoff`.
     #[schemars(extend("example" = "reply,status"))]
     types: Option<String>,
     /// Only events of this session, or of a run without one.
@@ -61,15 +63,19 @@ pub(super) async fn follow(
     let after = event_stream::last_event_id(&headers, filter.after.as_deref())?;
     let after = after.map(|id| id.parse().map_err(|_| invalid_event_id(&id))).transpose()?;
     let sight = Sight::new(&state, caller.scope().clone(), selection(filter)?);
+    let role = caller.role();
     let slot = state.streams.take()?;
     let (reader, as_of) = state.hub.open(after, &state.limits).await?;
     let open = opened(as_of);
-    let seen = stream::unfold((reader, sight), |(mut reader, sight)| async move {
+    let seen = stream::unfold((reader, sight), move |(mut reader, sight)| async move {
         loop {
             let frame = match reader.next().await? {
                 Item::Gap { from, to } => Some(gap(from, to)),
                 Item::Event(event) => match sight.shows(&event).await {
-                    Ok(shown) => shown.map(|agent_id| frame(&event, agent_id.as_deref())),
+                    Ok(shown) => shown.map(|agent_id| {
+                        let payload = event_shown_to(role, event.event_type, &event.payload);
+                        frame(&event, &payload, agent_id.as_deref())
+                    }),
                     // Whether the caller may see it is unknown, which must not be a silent hole.
                     Err(_) => Some(gap(event.seq, event.seq)),
                 },
@@ -92,7 +98,7 @@ fn selection(filter: EventFilter) -> Result<Selection, Reject> {
         Reject::invalid(
             "invalid_query",
             message,
-            "the types are reply, status, step, run, decision, authoring and turn",
+            "the types are reply, status, step, run, decision, authoring, turn and handoff",
         )
     };
     let parse = |token: &str| EventType::from_token(token.trim()).ok_or_else(|| unknown(token.trim()));

@@ -8,9 +8,10 @@ use base::config::NamedToken;
 use commands::authoring::Author;
 use std::sync::Arc;
 use types::access::{Role, Scope};
+use types::handoff::NAMELESS as NAMELESS_PERSON;
 
 /// The name of a caller without a token, on a gateway that serves only its own machine.
-const LOCAL: &str = "local";
+const LOCAL: &str = NAMELESS_PERSON;
 /// The user of the dialogues that a caller without a token begins.
 const LOCAL_USER: &str = "dev";
 /// The name of a caller with one of `gateway.tokens`.
@@ -91,6 +92,11 @@ impl Caller {
             None if self.0.name == LOCAL => None,
             _ => Some(self.0.name.clone()),
         }
+    }
+
+    /// The name under which the caller handles conversations: like [`Caller::speaks_as`], and never without a name.
+    pub(super) fn acts_as(&self, given: Option<String>) -> String {
+        self.speaks_as(given).unwrap_or_else(|| LOCAL.to_owned())
     }
 
     /// Returns the view of the caller on authoring dialogues: their own ones, or all.

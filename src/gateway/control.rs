@@ -9,16 +9,28 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use commands::enqueue::Accepted;
+use commands::handoffs;
 use commands::operator::{self, PostedReply};
 use serde::Deserialize;
 use types::access::Role;
-use types::job::Command;
+use types::job::{Command, Control};
 
 /// Details of a command to a session. All fields are optional.
 #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
 pub(super) struct CommandDetails {
     /// Name of the timers to cancel; all timers by default. Other commands ignore it.
     name: Option<String>,
+    /// Why the command is given; recorded with the session.
+    reason: Option<String>,
+    /// Who gives the command.
+    by: Option<String>,
+}
+
+/// Details of a hand-back. All fields are optional.
+#[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
+pub(super) struct ReleaseDetails {
+    /// A note for the agent's model, at most 4 KiB. The user does not get it.
+    note: Option<String>,
     /// Why the command is given; recorded with the session.
     reason: Option<String>,
     /// Who gives the command.
@@ -61,16 +73,29 @@ pub(super) async fn cancel(
 }
 
 pub(super) const RELEASE: Operation = command("/api/v1/sessions/{session_id}/release", "release_session")
+    .optional_body::<ReleaseDetails>()
     .roles(AGENTS)
     .summary("Releases a conversation from a human, or from a flow that waits for an answer.")
-    .details("The session becomes `ready`, and the agent handles the user's next message.");
+    .details(
+        "The session becomes `ready`, and the agent handles the user's next message. Callers with the role `agent` cannot \
+         release a conversation that another person has claimed.",
+    );
 pub(super) async fn release(
-    state: State<GatewayState>,
+    State(state): State<GatewayState>,
     caller: Caller,
-    id: Params<String>,
-    order: OptionalBody<CommandDetails>,
+    Params(session_id): Params<String>,
+    OptionalBody(details): OptionalBody<ReleaseDetails>,
 ) -> Answer {
-    publish(state, caller, id, order, Command::Release).await
+    let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
+    let ReleaseDetails { note, reason, by } = details;
+    let by = caller.speaks_as(by);
+    note.as_deref().map_or(Ok(()), handoffs::check_note)?;
+    if caller.role() == Role::Agent {
+        let session = operator::require_transferred(store, &session_id).await?;
+        operator::require_no_other_claim(&session, &caller.acts_as(by.clone()))?;
+    }
+    let order = Control { note, reason, by, ..Control::new(Command::Release) };
+    Ok((StatusCode::ACCEPTED, Json(operator::control(queue, store, &session_id, order).await?)))
 }
 
 pub(super) const CLOSE: Operation = command("/api/v1/sessions/{session_id}/close", "close_session")
@@ -111,9 +136,6 @@ async fn publish(
     let (queue, store) = (state.queue.as_ref(), state.store.as_ref());
     let CommandDetails { name, reason, by } = order;
     let name = name.filter(|_| command == Command::CancelTimers);
-    if command == Command::Release && caller.role() == Role::Agent {
-        operator::require_transferred(store, &session_id).await?;
-    }
     let order = operator::OperatorCommand { command, name, reason, by: caller.speaks_as(by) };
     let accepted = operator::command(queue, store, &session_id, order).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
@@ -122,7 +144,10 @@ async fn publish(
 pub(super) const REPLY: Operation = Operation::post("/api/v1/sessions/{session_id}/reply", "sessions", "reply_to_user")
     .roles(AGENTS)
     .summary("Sends a human's reply to the user while the session is `transferred`.")
-    .details("Sessions in another status get 409 `not_transferred`.")
+    .details(
+        "Sessions in another status get 409 `not_transferred`. If another person has the claim, 409 `claimed`; a reply \
+         that loses this race in the lane is not sent, and a `handoff` event says so.",
+    )
     .body::<HumanReply>()
     .accepted::<PostedReply>("The queue has stored the reply");
 pub(super) async fn reply(

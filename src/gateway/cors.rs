@@ -1,7 +1,7 @@
 //! Cross-origin requests: the web pages that may call the gateway from a browser (`gateway.cors`). Browsers send the
 //! preflight request without a token, so it needs none.
 
-use axum::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
 use axum::http::{HeaderName, HeaderValue, Method};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,12 +45,14 @@ impl Origins {
             .allow_headers([
                 AUTHORIZATION,
                 CONTENT_TYPE,
+                IF_MATCH,
+                IF_NONE_MATCH,
                 header("last-event-id"),
                 header("traceparent"),
                 header("tracestate"),
                 header("x-request-id"),
             ])
-            .expose_headers([ALLOW, RETRY_AFTER, header("x-request-id")])
+            .expose_headers([ALLOW, ETAG, RETRY_AFTER, header("x-request-id")])
             .max_age(MAX_AGE);
         Some(cors)
     }

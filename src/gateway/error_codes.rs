@@ -188,7 +188,17 @@ pub(super) const TASK_AGENT: Codes = codes! {
 };
 pub(super) const NOT_TRANSFERRED: Codes = codes! {
     CONFLICT "not_transferred" "session `s1` is `ready`, not `transferred`"
-        "a human can reply only while the session is `transferred`";
+        "a human can reply only while the session is `transferred`; `claim` with `take_over` takes it over";
+};
+pub(super) const CLAIMED: Codes = codes! {
+    CONFLICT "claimed" "`li` has the claim of session `s1`"
+        "wait until the claim ends, or ask an operator to pass it on with `force`";
+};
+pub(super) const PERSON: Codes = codes! {
+    BAD_REQUEST "invalid_name" "by: the name is blank or has more than 256 bytes" "give the name of the person's login";
+};
+pub(super) const NOTE_TEXT: Codes = codes! {
+    BAD_REQUEST "empty_note" "the note is empty" "give its text";
 };
 pub(super) const UNFIT_LETTER: Codes = codes! {
     UNPROCESSABLE_ENTITY "unfit_letter" "dead letter 7 would fail again: only 65536 of its 90000 bytes are stored"
@@ -198,6 +208,29 @@ pub(super) const AGENT_FILE: Codes = codes! {
     BAD_REQUEST "other_agent" "id: the document has `support`, the path `sales`" "use the same id in both";
     UNPROCESSABLE_ENTITY "invalid_agent" "sop: is missing"
         "correct the document; `turnwheel agents validate` checks a file";
+};
+pub(super) const CHANGE: Codes = codes! {
+    BAD_REQUEST "invalid_condition" "If-Match and If-None-Match: found another condition than one hash between quotes, \
+        or `*`" "send `If-Match: \"<hash>\"`, or `If-None-Match: *`";
+    CONFLICT "file_in_the_way" "agents/sales.yaml exists and has another id, or cannot be read, so `sales` has no file \
+        to be written to" "correct or remove that file first; nothing is applied";
+    PRECONDITION_FAILED "changed" "the current version of agent `sales` is 9e107d9d372bb6826bd81d3542a419d6, which \
+        `anna` applied at 2026-01-02T03:04:05.678Z, not the one that the request expects"
+        "read it again, merge the changes, and send its hash as `If-Match`";
+    INTERNAL_SERVER_ERROR "file_not_written" "its file agents/sales.yaml cannot be written: the file is read-only; \
+        nothing is applied" "make the file and its folder writable for `turnwheel dev`, and apply it again";
+};
+pub(super) const NOTE: Codes = codes! {
+    BAD_REQUEST "invalid_note" "note: 1200 characters are more than 1000"
+        "say in one sentence why it is changed";
+};
+pub(super) const VERSION: Codes = codes! {
+    NOT_FOUND "unknown_version" "agent `sales` has no version `9e107d9d372bb6826bd81d3542a419d6`"
+        "…/versions lists those that are stored; unused ones expire";
+};
+pub(super) const FILE_TYPE: Codes = codes! {
+    UNSUPPORTED_MEDIA_TYPE "not_json" "the body is declared neither as JSON nor as YAML"
+        "send it with the header `content-type: application/json`, or `application/yaml`";
 };
 pub(super) const WORKFLOW_FILE: Codes = codes! {
     BAD_REQUEST "other_workflow" "id: the document has `research`, the path `report`" "use the same id in both";

@@ -48,11 +48,11 @@ pub(super) fn gap(from: u64, to: u64) -> Event {
     Event::default().id(to.to_string()).event("gap").data(json(&EventGap { from, to }))
 }
 
-/// An event for a reader of all events.
-pub(super) fn frame(event: &LoggedEvent, agent_id: Option<&str>) -> Event {
+/// An event for a reader of all events, with its payload as this reader sees it.
+pub(super) fn frame(event: &LoggedEvent, payload: &[u8], agent_id: Option<&str>) -> Event {
     // A payload that is no JSON is shown as a text.
-    let text = || to_raw_value(&String::from_utf8_lossy(&event.payload)).ok();
-    let (payload, other) = match serde_json::from_slice::<&RawValue>(&event.payload) {
+    let text = || to_raw_value(&String::from_utf8_lossy(payload)).ok();
+    let (payload, other) = match serde_json::from_slice::<&RawValue>(payload) {
         Ok(payload) => (Some(payload), None),
         Err(_) => (None, text()),
     };

@@ -1,6 +1,8 @@
 //! A session's events as server-sent events, resumable with `Last-Event-ID`.
 
+use super::caller::Caller;
 use super::event_stream::{self, EventStream, Position};
+use super::front_ends::event_shown_to;
 use super::input::{Filter, Params};
 use super::operation::Operation;
 use super::roles::FRONT_ENDS_AND_READERS;
@@ -19,8 +21,9 @@ pub(super) const FOLLOW: Operation =
         .summary("Follows a session's events until the client leaves or the gateway stops.")
         .details(
             "Each server-sent event has as `id` its sequence in the stream of events, as `event` its type (`reply`, \
-             `status`, `step`, `run`, `decision`, `authoring` or `turn`), and as `data` a JSON object: `Reply`, `StatusEvent`, \
-             `StepEvent`, `RunEvent`, `DecisionEvent`, `AuthoringEvent` or `TurnEvent`. The last event of a turn has the field `turn`.",
+             `status`, `step`, `run`, `decision`, `authoring`, `turn` or `handoff`), and as `data` a JSON object: `Reply`, `StatusEvent`, \
+             `StepEvent`, `RunEvent`, `DecisionEvent`, `AuthoringEvent`, `TurnEvent` or `HandoffEvent`. Callers with the role \
+             `channel` get handoffs without notes and held texts. The last event of a turn has the field `turn`.",
         )
         .query::<Position>()
         .last_event_id(
@@ -30,6 +33,7 @@ pub(super) const FOLLOW: Operation =
         .event_stream("Server-sent events; the response does not end by itself");
 pub(super) async fn follow(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(session_id): Params<String>,
     Filter(position): Filter<Position>,
     headers: HeaderMap,
@@ -38,7 +42,12 @@ pub(super) async fn follow(
     messages::require_known(state.queue.as_ref(), state.store.as_ref(), &session_id).await?;
     let slot = state.streams.take()?;
     let feed = EventStream::open(state.queue.clone(), session_id, from).await?;
-    Ok(event_stream::answer(&state, slot, feed.into_stream().map(|event| frame(&event))))
+    let role = caller.role();
+    let shown = move |event: StreamEvent| {
+        let payload = event_shown_to(role, event.event_type, &event.payload);
+        frame(&StreamEvent { payload, ..event })
+    };
+    Ok(event_stream::answer(&state, slot, feed.into_stream().map(shown)))
 }
 
 /// The position to start from: after the id that the client names, or now.

@@ -4,10 +4,12 @@ use super::limits::TooSlow;
 use super::{MAX_BODY, Reject};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
+use commands::documents::submitted::Submitted;
 use serde::de::DeserializeOwned;
+use storage::store::Over;
 
 /// The parameters of the path.
 pub(super) struct Params<T>(pub(super) T);
@@ -56,6 +58,62 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// An agent or workflow file: its text as YAML, or the document or `{"source"}` as JSON.
+pub(super) struct FileBody(pub(super) Submitted);
+
+impl<S: Send + Sync> FromRequest<S> for FileBody {
+    type Rejection = Reject;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Reject> {
+        // As JSON, YAML is no content type that a web page can post across sites without a preflight request.
+        let (json, yaml) = (is_json(request.headers()), is_yaml(request.headers()));
+        let bytes = read(request, state).await?;
+        if json {
+            return parse(&bytes).map(|document| Self(Submitted::from_json(document)));
+        }
+        if !yaml {
+            let hint = "send it with the header `content-type: application/json`, or `application/yaml`";
+            let message = "the body is declared neither as JSON nor as YAML";
+            return Err(Reject::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message, hint));
+        }
+        match String::from_utf8(bytes.to_vec()) {
+            Ok(text) => Ok(Self(Submitted::Text(text))),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let message = format!("the body is not UTF-8 (byte {at})");
+                Err(Reject::invalid("unreadable_body", message, "save the file as UTF-8 in your editor"))
+            }
+        }
+    }
+}
+
+/// The version that a change may replace, by the headers `If-Match` and `If-None-Match`.
+pub(super) struct Condition(pub(super) Over);
+
+impl<S: Send + Sync> FromRequestParts<S> for Condition {
+    type Rejection = Reject;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Reject> {
+        let refused = || {
+            let message = "If-Match and If-None-Match: found another condition than one hash between quotes, or `*`";
+            Reject::invalid("invalid_condition", message, "send `If-Match: \"<hash>\"`, or `If-None-Match: *`")
+        };
+        let text = |name| parts.headers.get(name).map(|value| value.to_str().map(str::trim).map_err(|_| refused()));
+        let (seen, new) = (text(IF_MATCH).transpose()?, text(IF_NONE_MATCH).transpose()?);
+        match (seen, new) {
+            (None, None) => Ok(Self(Over::Anything)),
+            (None, Some("*")) => Ok(Self(Over::Nothing)),
+            (Some(seen), None) => {
+                // A proxy that compresses responses marks the tag as weak.
+                let hash = seen.strip_prefix("W/").unwrap_or(seen).trim_matches('"');
+                let is_hash = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                if is_hash { Ok(Self(Over::Version(hash.to_owned()))) } else { Err(refused()) }
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
 /// A JSON body that may be absent or `null`. The content type does not matter.
 pub(super) struct OptionalBody<T>(pub(super) T);
 
@@ -85,6 +143,12 @@ fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+fn is_yaml(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    matches!(kind.as_str(), "application/yaml" | "application/x-yaml")
 }
 
 /// Reads one JSON value; the error names the field.

@@ -8,7 +8,8 @@
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
-//!    publish jobs. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows`, `runs`,
+//!    publish jobs. `claims` and `handoffs` are for the people who have a conversation; `front_ends` says what of it is
+//!    not for the user. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows` (both with `documents`), `runs`,
 //!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and
 //!    `metrics` report how the deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
@@ -31,6 +32,7 @@ mod auth;
 mod authoring;
 mod backup;
 mod caller;
+mod claims;
 mod console;
 mod control;
 mod cookie;
@@ -39,6 +41,7 @@ mod dead_letters;
 mod decisions;
 mod deletion;
 mod doctor;
+mod documents;
 mod error_codes;
 mod event_frames;
 mod event_stream;
@@ -46,7 +49,9 @@ mod events;
 mod examples;
 mod exposition;
 mod failures;
+mod front_ends;
 mod grpc;
+mod handoffs;
 mod health;
 mod hub;
 mod input;
@@ -87,6 +92,8 @@ use axum::{Extension, Router};
 use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
+use commands::documents::Desk;
+use commands::documents::files::DefinitionFiles;
 use connectors::Connectors;
 use console::Files;
 use cookie::Cookies;
@@ -145,6 +152,8 @@ pub struct GatewayState {
     /// Replays recorded turns against drafts.
     replayer: Option<Arc<dyn Replay>>,
     replays: Replays,
+    /// The files of agents and workflows that follow the store; `None` except in `dev`.
+    definition_files: Option<Arc<DefinitionFiles>>,
     /// The files of the console.
     console: Files,
     /// The events of all sessions.
@@ -195,6 +204,7 @@ impl GatewayState {
             trials: None,
             replayer: None,
             replays: Replays::default(),
+            definition_files: None,
             console,
             cookies,
             hub,
@@ -236,6 +246,11 @@ impl GatewayState {
         Self { trials: Some(trials), ..self }
     }
 
+    /// Writes applied agents and workflows into their files.
+    pub fn with_definition_files(self, files: Arc<DefinitionFiles>) -> Self {
+        Self { definition_files: Some(files), ..self }
+    }
+
     /// Adds the replays of recorded turns in this process.
     pub fn with_replays(self, replayer: Arc<dyn Replay>) -> Self {
         Self { replayer: Some(replayer), ..self }
@@ -251,6 +266,12 @@ impl GatewayState {
     pub fn for_command_line(self) -> Self {
         let tokens = Tokens::new(&self.settings.gateway, &Environment::default(), Some("cli"));
         Self { internals: true, tokens, ..self }
+    }
+
+    /// Returns the parts of this process that the commands on agents and workflows use.
+    fn desk(&self) -> Desk<'_> {
+        let (store, known, quotas) = (self.store.as_ref(), self.known.as_ref(), &self.settings.quotas);
+        Desk { store, known, flows: self.flows.ids(), quotas, files: self.definition_files.as_deref() }
     }
 
     /// Returns the parts of this process that authoring uses. A gateway does not rehearse.

@@ -148,7 +148,11 @@ impl Endpoint {
         errors.extend(query.map(|_| error_codes::QUERY));
         errors.extend(body.map(|_| error_codes::BODY));
         // Only a body that may be left out may have any content type.
-        errors.extend(body.filter(|body| body.required).map(|_| error_codes::CONTENT_TYPE));
+        let of_type = |body: super::operation::Body| match body.yaml {
+            true => error_codes::FILE_TYPE,
+            false => error_codes::CONTENT_TYPE,
+        };
+        errors.extend(body.filter(|body| body.required).map(of_type));
         errors
     }
 }

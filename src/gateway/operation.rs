@@ -31,17 +31,22 @@ pub(super) struct Operation {
     details: Option<&'static str>,
     pub(super) query: Option<SchemaOf>,
     last_event_id: Option<&'static str>,
+    conditional: bool,
+    etag: Option<&'static str>,
     pub(super) body: Option<Body>,
     success: Option<Success>,
+    accepted_late: Option<&'static str>,
     no_content: Option<&'static str>,
 }
 
-/// The body of a request: JSON.
+/// The body of a request: JSON, and for files also YAML.
 #[derive(Clone, Copy)]
 pub(super) struct Body {
     description: Option<&'static str>,
     schema: SchemaOf,
     pub(super) required: bool,
+    /// Whether it may be YAML, too.
+    pub(super) yaml: bool,
 }
 
 /// The response of an operation that succeeds.
@@ -90,8 +95,11 @@ impl Operation {
             details: None,
             query: None,
             last_event_id: None,
+            conditional: false,
+            etag: None,
             body: None,
             success: None,
+            accepted_late: None,
             no_content: None,
         }
     }
@@ -141,22 +149,32 @@ impl Operation {
         Self { last_event_id: Some(meaning), ..self }
     }
 
+    /// The headers `If-Match` and `If-None-Match`, by which a change replaces only a version that the caller has seen.
+    pub(super) const fn conditional(self) -> Self {
+        Self { conditional: true, ..self }
+    }
+
+    /// The header `ETag` of the response, with its meaning.
+    pub(super) const fn etag(self, meaning: &'static str) -> Self {
+        Self { etag: Some(meaning), ..self }
+    }
+
     /// The body is a `B`.
     pub(super) const fn body<B: JsonSchema>(self) -> Self {
         let schema = SchemaGenerator::subschema_for::<B>;
-        Self { body: Some(Body { description: None, schema, required: true }), ..self }
+        Self { body: Some(Body { description: None, schema, required: true, yaml: false }), ..self }
     }
 
     /// The body is a `B`, `null` or absent.
     pub(super) const fn optional_body<B: JsonSchema>(self) -> Self {
         let schema = SchemaGenerator::subschema_for::<Option<B>>;
-        Self { body: Some(Body { description: None, schema, required: false }), ..self }
+        Self { body: Some(Body { description: None, schema, required: false, yaml: false }), ..self }
     }
 
-    /// The body is a file as JSON, which another page describes.
+    /// The body is a file as JSON or YAML, which another page describes.
     pub(super) const fn file_body(self, description: &'static str) -> Self {
         let schema = SchemaGenerator::subschema_for::<Map<String, Value>>;
-        Self { body: Some(Body { description: Some(description), schema, required: true }), ..self }
+        Self { body: Some(Body { description: Some(description), schema, required: true, yaml: true }), ..self }
     }
 
     /// Responds with 200 and an `R`.
@@ -164,9 +182,19 @@ impl Operation {
         self.responds::<R>(200, "application/json", description)
     }
 
+    /// Responds with 201 and an `R`.
+    pub(super) const fn created<R: JsonSchema>(self, description: &'static str) -> Self {
+        self.responds::<R>(201, "application/json", description)
+    }
+
     /// Responds with 202 and an `R`.
     pub(super) const fn accepted<R: JsonSchema>(self, description: &'static str) -> Self {
         self.responds::<R>(202, "application/json", description)
+    }
+
+    /// Responds with 202 and the type of [`Operation::ok`] if the work takes longer than the response waits.
+    pub(super) const fn or_accepted(self, description: &'static str) -> Self {
+        Self { accepted_late: Some(description), ..self }
     }
 
     /// Responds with 200 and plain text.
@@ -198,8 +226,12 @@ impl Operation {
     pub(super) fn describe(&self, suffix: &str, schemas: &mut SchemaGenerator) -> Value {
         let parameters = self.parameters(schemas);
         let Examples { request, .. } = examples::of(self.id);
-        let body = self.body.map(|Body { description, schema, required }| {
-            let content = json!({"application/json": media(schema(schemas), request.as_ref(), None)});
+        let body = self.body.map(|Body { description, schema, required, yaml }| {
+            let mut content = json!({"application/json": media(schema(schemas), request.as_ref(), None)});
+            if yaml {
+                let text = "The text of the file. It is kept with its comments as `source` of the version.";
+                content["application/yaml"] = json!({"schema": {"type": "string", "description": text}});
+            }
             present(json!({"description": description, "content": content, "required": required}))
         });
         present(json!({
@@ -219,7 +251,12 @@ impl Operation {
             let Examples { response, events, .. } = examples::of(self.id);
             let blocks = examples::blocks(&events);
             let content = json!({media_type: media(schema(schemas), response.as_ref(), blocks.as_ref())});
-            responses.insert(status.to_string(), json!({"description": description, "content": content}));
+            responses.extend(
+                self.accepted_late.map(|text| ("202".to_owned(), json!({"description": text, "content": content}))),
+            );
+            let etag = |meaning| json!({"ETag": {"description": meaning, "schema": {"type": "string"}}});
+            let response = json!({"description": description, "headers": self.etag.map(etag), "content": content});
+            responses.insert(status.to_string(), present(response));
         }
         responses.extend(self.no_content.map(|text| ("204".to_owned(), json!({"description": text}))));
         responses
@@ -229,17 +266,20 @@ impl Operation {
         let names = self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         let mut parameters: Vec<Value> = names.map(|name| path_parameter(name, schemas)).collect();
         parameters.extend(self.query.into_iter().flat_map(|query| query_parameters(query(schemas))));
-        parameters.extend(self.last_event_id.map(|meaning| {
-            json!({
-                "name": "Last-Event-ID",
-                "in": "header",
-                "description": meaning,
-                "required": false,
-                "schema": {"type": "string"},
-            })
-        }));
+        parameters.extend(self.last_event_id.map(|meaning| header_parameter("Last-Event-ID", meaning)));
+        if self.conditional {
+            let (seen, new) = (
+                "The hash between quotes, as `ETag` has it: 412 unless this version is the current one",
+                "`*`: 412 if the id is in use",
+            );
+            parameters.extend([header_parameter("If-Match", seen), header_parameter("If-None-Match", new)]);
+        }
         parameters
     }
+}
+
+fn header_parameter(name: &str, meaning: &str) -> Value {
+    json!({"name": name, "in": "header", "description": meaning, "required": false, "schema": {"type": "string"}})
 }
 
 /// Describes a parameter of the path. Each name has the same meaning in all paths.
@@ -253,6 +293,7 @@ fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
         "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),
         "run_id" => ("The run", "r1", id),
         "replay_id" => ("The replay", "5b0c9a3e-2a7e-4f0d-8a35-0c2f6b9d1e77", text),
+        "hash" => ("The md5 hash of a version", "9e107d9d372bb6826bd81d3542a419d6", text),
         "action_type" => ("A type of decisions, or the name of an answer's schema", "respond", text),
         "source" => {
             let name = json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_NAME});

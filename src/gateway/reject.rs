@@ -138,6 +138,7 @@ impl<E: Into<CommandError>> From<E> for Reject {
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
             ErrorKind::Forbidden => StatusCode::FORBIDDEN,
             ErrorKind::Conflict => StatusCode::CONFLICT,
+            ErrorKind::Changed => StatusCode::PRECONDITION_FAILED,
             ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -5,9 +5,9 @@
 use super::error_codes::*;
 use super::openapi::{Access, Routes};
 use super::{
-    GatewayState, agents, all_events, audit, authoring, backup, control, dead_letters, decisions, deletion, doctor,
-    events, health, knowledge, login, messages, metrics, models, openapi, processes, run_stream, runs, sessions,
-    timers, workflows,
+    GatewayState, agents, all_events, audit, authoring, backup, claims, control, dead_letters, decisions, deletion,
+    doctor, events, handoffs, health, knowledge, login, messages, metrics, models, openapi, processes, run_stream,
+    runs, sessions, timers, workflows,
 };
 
 /// The routes without a token.
@@ -30,7 +30,7 @@ pub(super) fn logins() -> Routes {
 
 /// All other routes.
 pub(super) fn api(access: Access, state: &GatewayState) -> Routes {
-    let routes = operation(agents_and_knowledge(sessions(Routes::guarded(access, state))));
+    let routes = operation(agents_and_knowledge(handed_off(sessions(Routes::guarded(access, state)))));
     authoring::routes(runs(workflows(routes)))
 }
 
@@ -40,7 +40,7 @@ fn sessions(routes: Routes) -> Routes {
         .add(
             messages::POST_MESSAGE,
             messages::post_message,
-            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, AGENT_RATE, STORE, QUEUE, PUBLISH],
+            &[MESSAGE, TEXT, ID, TASK_AGENT, AGENT, VERSION, AGENT_RATE, STORE, QUEUE, PUBLISH],
         )
         .add(sessions::LIST, sessions::list, &[ID, STORE])
         .add(sessions::SHOW, sessions::show, &[ID, SESSION, STORE])
@@ -52,18 +52,39 @@ fn sessions(routes: Routes) -> Routes {
         .add(all_events::FOLLOW, all_events::follow, &[ID, EVENT_ID, QUEUE, STREAM])
         .add(events::FOLLOW, events::follow, &[ID, EVENT_ID, SESSION, STORE, QUEUE, STREAM])
         .add(control::CANCEL, control::cancel, command)
-        .add(control::RELEASE, control::release, command)
         .add(control::CLOSE, control::close, command)
         .add(control::CANCEL_TIMERS, control::cancel_timers, command)
-        .add(control::REPLY, control::reply, &[ID, REPLY_TEXT, SESSION, NOT_TRANSFERRED, STORE, QUEUE, PUBLISH])
         .add(timers::LIST, timers::list, &[ID, SESSION, STORE])
+}
+
+/// The routes about conversations that humans have.
+fn handed_off(routes: Routes) -> Routes {
+    let claim: &'static [Codes] = &[ID, PERSON, SESSION, NOT_TRANSFERRED, CLAIMED, STORE, QUEUE, PUBLISH];
+    let noted: &'static [Codes] = &[ID, PERSON, NOTE_TEXT, SESSION, NOT_TRANSFERRED, CLAIMED, STORE, QUEUE, PUBLISH];
+    let note: &'static [Codes] = &[ID, PERSON, NOTE_TEXT, SESSION, NOT_TRANSFERRED, STORE, QUEUE, PUBLISH];
+    let reply: &'static [Codes] = &[ID, REPLY_TEXT, SESSION, NOT_TRANSFERRED, CLAIMED, STORE, QUEUE, PUBLISH];
+    let release: &'static [Codes] = &[ID, NOTE_TEXT, SESSION, NOT_TRANSFERRED, CLAIMED, STORE, QUEUE, PUBLISH];
+    routes
+        .add(handoffs::LIST, handoffs::list, &[ID, STORE])
+        .add(claims::CLAIM, claims::claim, claim)
+        .add(claims::UNCLAIM, claims::unclaim, claim)
+        .add(claims::TRANSFER, claims::transfer, noted)
+        .add(claims::NOTE, claims::note, note)
+        .add(claims::TYPING, claims::typing, &[ID, PERSON, SESSION, NOT_TRANSFERRED, STORE, QUEUE])
+        .add(control::REPLY, control::reply, reply)
+        .add(control::RELEASE, control::release, release)
 }
 
 fn agents_and_knowledge(routes: Routes) -> Routes {
     routes
         .add(agents::LIST, agents::list, &[STORE])
         .add(agents::SHOW, agents::show, &[ID, AGENT, STORE])
-        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, QUOTA, STORE])
+        .add(agents::VALIDATE, agents::validate, &[STORE])
+        .add(agents::APPLY, agents::apply, &[ID, AGENT_FILE, NOTE, CHANGE, QUOTA, STORE])
+        .add(agents::VERSIONS, agents::versions, &[ID, AGENT, STORE])
+        .add(agents::VERSION, agents::version, &[ID, VERSION, STORE])
+        .add(agents::STORE, agents::store, &[ID, AGENT_FILE, NOTE, STORE])
+        .add(agents::APPLY_VERSION, agents::apply_version, &[ID, VERSION, AGENT_FILE, NOTE, CHANGE, QUOTA, STORE])
         .add(deletion::AGENT, deletion::agent, &[ID, AGENT, AGENT_IN_USE, STORE])
         .add(models::SHOW, models::show, &[STORE])
         .add(knowledge::LIST, knowledge::list, &[ID, AGENT, STORE])
@@ -103,7 +124,16 @@ fn workflows(routes: Routes) -> Routes {
     routes
         .add(workflows::LIST, workflows::list, &[ID, STORE])
         .add(workflows::SHOW, workflows::show, &[ID, WORKFLOW, STORE])
-        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, QUOTA, STORE])
+        .add(workflows::VALIDATE, workflows::validate, &[STORE])
+        .add(workflows::PUT, workflows::put, &[ID, WORKFLOW_FILE, WORKFLOW_ID, NOTE, CHANGE, QUOTA, STORE])
+        .add(workflows::VERSIONS, workflows::versions, &[ID, WORKFLOW, STORE])
+        .add(workflows::VERSION, workflows::version, &[ID, VERSION, STORE])
+        .add(workflows::STORE, workflows::store, &[ID, WORKFLOW_FILE, WORKFLOW_ID, NOTE, STORE])
+        .add(
+            workflows::APPLY_VERSION,
+            workflows::apply_version,
+            &[ID, VERSION, WORKFLOW_FILE, WORKFLOW_ID, NOTE, CHANGE, QUOTA, STORE],
+        )
         .add(deletion::WORKFLOW, deletion::workflow, &[ID, WORKFLOW, WORKFLOW_IN_USE, STORE])
         .add_everywhere(workflows::STRUCTURE, workflows::structure, &[ID, WORKFLOW, STORE])
         .add_everywhere(run_stream::POST_RUN, run_stream::post_run, followed)

@@ -8,7 +8,7 @@ use schemars::transform::transform_subschemas;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 use types::authoring;
-use types::event::{Reply, StatusEvent, StepEvent, TurnEvent};
+use types::event::{HandoffEvent, Reply, StatusEvent, StepEvent, TurnEvent};
 use types::job::JobBody;
 use types::run::RunRecord;
 use types::session::Session;
@@ -20,7 +20,7 @@ pub(super) fn generator() -> SchemaGenerator {
         settings.definitions_path = "/components/schemas".into();
     });
     let mut schemas = settings.with_transform(plain).with_transform(without_default).into_generator();
-    schemas.subschema_for::<(Reply, StatusEvent, StepEvent, RunEvent, TurnEvent, authoring::Event)>();
+    schemas.subschema_for::<(Reply, StatusEvent, StepEvent, RunEvent, TurnEvent, HandoffEvent, authoring::Event)>();
     schemas.subschema_for::<(EventsOpened, LocatedEvent<'_>, EventGap)>();
     schemas.subschema_for::<(TrialBegin, TrialStep, TrialEnd)>();
     schemas.subschema_for::<(JobBody, RunRecord, Session)>();

@@ -1,6 +1,7 @@
 //! Sessions and their turns: list and show.
 
 use super::caller::Caller;
+use super::front_ends::shown_to;
 use super::input::{Filter, Params};
 use super::operation::Operation;
 use super::roles::{FRONT_ENDS_AND_READERS, READERS, Reach};
@@ -136,6 +137,7 @@ pub(super) const SHOW: Operation = Operation::get("/api/v1/sessions/{session_id}
     .ok::<SessionDetails>("The session, without its lease");
 pub(super) async fn show(
     State(state): State<GatewayState>,
+    caller: Caller,
     Params(session_id): Params<String>,
 ) -> Result<Json<SessionDetails>, Reject> {
     let session = load(&state, &session_id).await?;
@@ -145,6 +147,7 @@ pub(super) async fn show(
         true => Session { outbox: Vec::new(), ..session },
         false => public_view(session),
     };
+    let session = shown_to(caller.role(), session);
     Ok(Json(SessionDetails { session, has_jobs }))
 }
 

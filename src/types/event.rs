@@ -1,6 +1,7 @@
 //! Events: the messages on `tw.out.…` for channels and watchers. docs/contract/nats.md describes their fields.
 
 use crate::authoring;
+use crate::handoff::Handoff;
 use crate::outcome::Outcome;
 use crate::status::Status;
 use crate::timestamp::Timestamp;
@@ -42,11 +43,13 @@ pub enum EventType {
     Turn,
     /// An event of an authoring dialogue, see [`authoring::Event`].
     Authoring,
+    /// A change of a handoff, see [`HandoffEvent`].
+    Handoff,
 }
 
 impl EventType {
-    const ALL: [Self; 7] =
-        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn, Self::Authoring];
+    const ALL: [Self; 8] =
+        [Self::Reply, Self::Status, Self::Step, Self::Run, Self::Decision, Self::Turn, Self::Authoring, Self::Handoff];
 
     /// The last token of the subject.
     pub const fn as_str(self) -> &'static str {
@@ -58,6 +61,7 @@ impl EventType {
             Self::Decision => "decision",
             Self::Turn => "turn",
             Self::Authoring => "authoring",
+            Self::Handoff => "handoff",
         }
     }
 
@@ -241,6 +245,66 @@ impl TurnEvent {
     pub const KEY: &str = "ended";
 }
 
+/// The kind of a change of a handoff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HandoffChange {
+    /// The conversation was handed off, or taken over.
+    Opened,
+    /// A person has the claim now, or has renewed it.
+    Claimed,
+    /// The claim was ended: the conversation waits for another person.
+    Unclaimed,
+    /// The claim was passed on to another person.
+    Transferred,
+    /// A note for colleagues was added.
+    Noted,
+    /// The handoff has ended.
+    Released,
+    /// The claim has ended because its person did not reply before the timeout.
+    Expired,
+    /// A reply was not sent, because another person has the claim.
+    ReplyRefused,
+    /// A person is writing. No turn has this event, and the session document does not change.
+    Typing,
+}
+
+impl HandoffChange {
+    /// The lower-case name in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Claimed => "claimed",
+            Self::Unclaimed => "unclaimed",
+            Self::Transferred => "transferred",
+            Self::Noted => "noted",
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::ReplyRefused => "reply_refused",
+            Self::Typing => "typing",
+        }
+    }
+}
+
+/// A change of a handoff, for the people who handle conversations. Channels may ignore it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HandoffEvent {
+    /// The session that is handed off.
+    pub session_id: String,
+    /// The turn that made the change; for `typing` the turn that handed the conversation off.
+    pub turn_id: String,
+    /// The kind of change.
+    pub change: HandoffChange,
+    /// Who made the change, or for `transferred`, who passed the claim on. Absent if no person did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The handoff after the change. Absent after its end, and for `typing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handoff: Option<Handoff>,
+    /// When it changed.
+    pub at: Timestamp,
+}
+
 /// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -258,6 +322,8 @@ pub enum Event {
     Turn(TurnEvent),
     /// An event of an authoring dialogue.
     Authoring(Arc<authoring::Event>),
+    /// A change of a handoff.
+    Handoff(Box<HandoffEvent>),
 }
 
 impl Event {
@@ -271,6 +337,7 @@ impl Event {
             EventType::Decision => Self::Decision(serde_json::from_slice(payload)?),
             EventType::Turn => Self::Turn(serde_json::from_slice(payload)?),
             EventType::Authoring => Self::Authoring(Arc::new(serde_json::from_slice(payload)?)),
+            EventType::Handoff => Self::Handoff(Box::new(serde_json::from_slice(payload)?)),
         })
     }
 
@@ -282,6 +349,7 @@ impl Event {
             Self::Step(step) => Some(&step.turn_id),
             Self::Turn(turn) => Some(&turn.turn_id),
             Self::Authoring(event) => Some(&event.turn_id),
+            Self::Handoff(event) => Some(&event.turn_id),
             Self::Run(_) => None,
             Self::Decision(decision) => decision["turn_id"].as_str(),
         }
@@ -292,7 +360,12 @@ impl Event {
         match self {
             Self::Status(status) => Some((&status.turn_id, status.turn.as_ref()?)),
             Self::Turn(turn) => Some((&turn.turn_id, &turn.turn)),
-            Self::Reply(_) | Self::Step(_) | Self::Run(_) | Self::Decision(_) | Self::Authoring(_) => None,
+            Self::Reply(_)
+            | Self::Step(_)
+            | Self::Run(_)
+            | Self::Decision(_)
+            | Self::Authoring(_)
+            | Self::Handoff(_) => None,
         }
     }
 

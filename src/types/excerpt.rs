@@ -11,9 +11,19 @@ pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}… [{} of {} bytes]", kept.len(), text.len()))
 }
 
+/// The first `count` characters of a text.
+pub fn first_chars(text: &str, count: usize) -> &str {
+    text.char_indices().nth(count).map_or(text, |(end, _)| &text[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_characters_are_whole() {
+        assert_eq!((first_chars("你好吗", 2), first_chars("你好", 2), first_chars("", 2)), ("你好", "你好", ""));
+    }
 
     #[test]
     fn a_long_text_is_cut_between_characters_and_says_so() {

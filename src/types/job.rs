@@ -57,24 +57,8 @@ pub enum JobBody {
         #[serde(default)]
         outcome: Value,
     },
-    /// A control command of an operator.
-    Control {
-        /// The command.
-        command: Command,
-        /// For `cancel_timers`: the name of the timers to cancel. Without it, all follow-up timers are cancelled.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<String>,
-        /// Why the operator gave the command.
-        #[serde(default)]
-        reason: Option<String>,
-        /// Who gave the command.
-        #[serde(default)]
-        by: Option<String>,
-        /// The command counts only if the session's `last_seq` still has this value and no message waits. Housekeeping
-        /// sets it when it closes an idle session, because a message may arrive before the command.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        left_at: Option<u64>,
-    },
+    /// A control command of a person who looks after the conversation.
+    Control(Control),
     /// Starts a run of a workflow in a lane of its own.
     Run {
         /// The workflow to run.
@@ -121,12 +105,64 @@ pub enum JobBody {
     Wake,
 }
 
+/// A control command with its details.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Control {
+    /// The command.
+    pub command: Command,
+    /// For `cancel_timers`: the name of the timers to cancel. Without it, all follow-up timers are cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Why the command was given.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Who gave the command.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// The command counts only if the session's `last_seq` still has this value and no message waits. Housekeeping
+    /// sets it when it closes an idle session, because a message may arrive before the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_at: Option<u64>,
+    /// For `transfer`: who gets the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// For `note` and `transfer`: a note for colleagues. For `release`: a note for the agent's model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// For `claim`: take the conversation over if the agent has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub take_over: bool,
+    /// For `unclaim` and `transfer`: also if another person has the claim.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+impl Control {
+    /// A command without details.
+    pub const fn new(command: Command) -> Self {
+        Self {
+            command,
+            name: None,
+            reason: None,
+            by: None,
+            left_at: None,
+            to: None,
+            note: None,
+            take_over: false,
+            force: false,
+        }
+    }
+}
+
 /// A user's message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserMessage {
     /// The agent to talk to. Optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
+    /// The hash of the version of the agent that answers, which may be a draft. Without it, the applied version answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// The user's text. It may be empty if there are attachments.
     #[serde(default)]
     pub text: String,
@@ -192,6 +228,15 @@ pub enum Command {
     Close,
     /// Cancels the pending follow-up timers with the given name, or all of them.
     CancelTimers,
+    /// Gives the claim of a handoff to a person. With `take_over`, first cancels like `cancel`, without an apology, and
+    /// hands the conversation to the person.
+    Claim,
+    /// Ends the claim of a handoff. The conversation waits for another person.
+    Unclaim,
+    /// Gives the claim of a handoff to another person.
+    Transfer,
+    /// Adds a note for colleagues to a handoff.
+    Note,
 }
 
 /// Why a message is not a valid job.
@@ -262,7 +307,7 @@ impl Job {
             JobBody::Reply { text, .. } | JobBody::Answer { text, .. } if text.trim().is_empty() => {
                 Err(JobError::Empty)
             }
-            JobBody::Control { .. } | JobBody::Reply { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(()),
+            JobBody::Control(_) | JobBody::Reply { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(()),
         }
     }
 
@@ -298,10 +343,12 @@ impl JobBody {
     /// The fields of this type of job in addition to the common ones.
     const fn fields(&self) -> &'static [&'static str] {
         match self {
-            Self::UserMessage(_) => &["agent_id", "text", "user_id", "channel", "sent_at", "metadata", "attachments"],
+            Self::UserMessage(_) => {
+                &["agent_id", "agent_version", "text", "user_id", "channel", "sent_at", "metadata", "attachments"]
+            }
             Self::Timer { .. } => &["timer_id", "generation", "name", "due_at", "action", "message"],
             Self::Resume { .. } => &["run_id", "outcome"],
-            Self::Control { .. } => &["command", "name", "reason", "by", "left_at"],
+            Self::Control(_) => &["command", "name", "reason", "by", "left_at", "to", "note", "take_over", "force"],
             Self::Run { .. } => {
                 &["workflow_id", "query", "origin_session", "user_id", "channel", "from_run", "from_stage"]
             }
@@ -314,7 +361,13 @@ impl JobBody {
 
 impl UserMessage {
     fn check(&self) -> Result<(), JobError> {
-        for (field, id) in [("agent_id", &self.agent_id), ("user_id", &self.user_id), ("channel", &self.channel)] {
+        let ids = [
+            ("agent_id", &self.agent_id),
+            ("agent_version", &self.agent_version),
+            ("user_id", &self.user_id),
+            ("channel", &self.channel),
+        ];
+        for (field, id) in ids {
             if let Some(id) = id {
                 ids::check(field, id)?;
             }

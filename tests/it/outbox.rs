@@ -115,6 +115,7 @@ fn turn_of(event: &types::event::Event) -> Option<String> {
         types::event::Event::Step(step) => Some(step.turn_id.clone()),
         types::event::Event::Turn(turn) => Some(turn.turn_id.clone()),
         types::event::Event::Authoring(event) => Some(event.turn_id.clone()),
+        types::event::Event::Handoff(event) => Some(event.turn_id.clone()),
         types::event::Event::Run(_) | types::event::Event::Decision(_) => None,
     }
 }

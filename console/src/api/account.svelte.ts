@@ -1,19 +1,10 @@
 // The user who is signed in, and the rights of the user's role.
 
-import { onSignedOut, request } from './client'
+import { get, onSignedOut, post, type Schema } from './client'
 import { ApiError } from './error'
 
-export type Role = 'channel' | 'author' | 'viewer' | 'agent' | 'operator' | 'admin'
-
-export interface Me {
-  name: string
-  role: Role
-  login: 'none' | 'token' | 'cookie'
-  expires_at?: string
-  version: string
-  backend: string
-  dev: boolean
-}
+export type Me = Schema<'Me'>
+export type Role = Me['role']
 
 /** Roles with more rights include those before them; `channel` and `author` stand aside. */
 const RANK: Record<Role, number> = { channel: 0, author: 0, viewer: 1, agent: 2, operator: 3, admin: 4 }
@@ -28,7 +19,7 @@ class Account {
   async load(): Promise<void> {
     this.state = this.me ? this.state : 'loading'
     try {
-      this.me = await request<Me>('GET', '/api/v1/me')
+      this.me = await get('/api/v1/me')
       this.state = 'in'
       this.expired = false
     } catch (error) {
@@ -40,13 +31,13 @@ class Account {
   }
 
   async signIn(token: string): Promise<void> {
-    await request('POST', '/api/v1/login', { body: { token } })
+    await post('/api/v1/login', { body: { token } })
     await this.load()
   }
 
   /** Fails if the gateway has not removed the cookie: the login still holds then. */
   async signOut(): Promise<void> {
-    await request('POST', '/api/v1/logout')
+    await post('/api/v1/logout')
     this.me = null
     this.expired = false
     this.state = 'out'
@@ -56,6 +47,11 @@ class Account {
   may(role: Exclude<Role, 'channel' | 'author'>): boolean {
     if (this.me === null) return false
     return RANK[this.me.role] >= RANK[role]
+  }
+
+  /** Whether the role may write messages as a user. */
+  get mayTalk(): boolean {
+    return this.may('admin')
   }
 
   /** Whether the role may write dialogues with the authoring agent. */

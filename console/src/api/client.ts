@@ -17,7 +17,7 @@ type BodyOf<O> = O extends { requestBody: { content: { 'application/json': infer
   : O extends { requestBody?: { content: { 'application/json': infer V } } }
     ? { body?: V }
     : { body?: never }
-type Good<O> = O extends { responses: infer R } ? R[keyof R & (200 | 201 | 202)] : never
+type Good<O> = O extends { responses: infer R } ? R[keyof R & (200 | 201 | 202 | 204)] : never
 type Answer<O> = Good<O> extends { content: { 'application/json': infer V } } ? V : undefined
 
 type Options<O> = PathOf<O> & QueryOf<O> & BodyOf<O> & { signal?: AbortSignal }
@@ -46,6 +46,9 @@ export interface RequestOptions {
   path?: Record<string, string | number>
   query?: Record<string, string | number | boolean | null | undefined>
   body?: unknown
+  /** A body that is not JSON. */
+  text?: { type: string; content: string }
+  headers?: Record<string, string>
   signal?: AbortSignal
 }
 
@@ -70,13 +73,16 @@ export async function request<T>(method: string, path: string, options: RequestO
 }
 
 /** One request whose body the caller reads: a stream, or a text that is not JSON. */
-export async function open(method: string, path: string, options: RequestOptions & { accept?: string; headers?: Record<string, string> } = {}): Promise<Response> {
+export async function open(method: string, path: string, options: RequestOptions & { accept?: string } = {}): Promise<Response> {
   const headers: Record<string, string> = { accept: options.accept ?? 'application/json', ...options.headers }
   const init: RequestInit = { method, credentials: 'same-origin', headers }
   if (options.signal) init.signal = options.signal
   if (options.body !== undefined) {
     init.body = JSON.stringify(options.body)
     headers['content-type'] = 'application/json'
+  } else if (options.text) {
+    init.body = options.text.content
+    headers['content-type'] = options.text.type
   }
   let response: Response
   try {

@@ -31,6 +31,7 @@ export const mayOpen = (route: Route) => account.may(route.role ?? 'viewer') || 
 
 // Two addresses of one view have the same function: then the view stays when the address changes from one to the other.
 const playground = () => import('$/views/playground/Playground.svelte')
+const inbox = () => import('$/views/inbox/Inbox.svelte')
 
 export const routes: readonly Route[] = [
   {
@@ -38,7 +39,7 @@ export const routes: readonly Route[] = [
     pattern: '/playground',
     title: 'view.playground',
     nav: { group: 'talk', icon: 'chat' },
-    role: 'operator',
+    role: 'admin',
     load: playground,
   },
   {
@@ -46,8 +47,22 @@ export const routes: readonly Route[] = [
     pattern: '/playground/:session_id',
     title: 'view.playground',
     under: 'playground',
-    role: 'operator',
+    role: 'admin',
     load: playground,
+  },
+  {
+    id: 'inbox',
+    pattern: '/inbox',
+    title: 'view.inbox',
+    nav: { group: 'talk', icon: 'inbox' },
+    load: inbox,
+  },
+  {
+    id: 'inbox-session',
+    pattern: '/inbox/:session_id',
+    title: 'view.inbox',
+    under: 'inbox',
+    load: inbox,
   },
   {
     id: 'sessions',

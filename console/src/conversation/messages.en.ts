@@ -8,6 +8,7 @@ export default {
   'kind.interim': 'interim',
   'kind.handoff': 'handoff',
   'kind.timer': 'timer',
+  'kind.note': 'note to the agent, not sent to the user',
   'kind.apology': 'apology',
   'kind.final': 'final',
   'kind.response': 'response',

@@ -10,6 +10,7 @@ export default {
   'kind.interim': '过程说明',
   'kind.handoff': '转人工',
   'kind.timer': '定时器',
+  'kind.note': '给智能体的说明，未发给用户',
   'kind.apology': '致歉',
   'kind.final': '完整回复',
   'kind.response': '回复',

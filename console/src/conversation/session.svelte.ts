@@ -4,7 +4,7 @@ import { ApiError, frames, get, open, type Schema } from '$/api'
 import { live, type Following, type LiveEvent } from '$/live'
 import { inHistory, items, type Item, type Sent } from './items'
 import { Texts, type ReplyEvent } from './texts'
-import { LiveTurn } from '$/trace'
+import { LiveTurn } from '$/trace/live-turn'
 
 export type SessionDocument = Schema<'SessionDetails'>
 export type Status = Schema<'Status'>
@@ -23,6 +23,9 @@ export class SessionView {
   turn = $state.raw<LiveTurn | null>(null)
   /** Raised at each end of a turn: listings of turns load again. */
   turns = $state(0)
+
+  /** A colleague who is writing to the user. */
+  typing = $state.raw<{ by: string; at: number } | null>(null)
 
   private texts = new Texts()
   private sent: Sent[] = []
@@ -138,7 +141,14 @@ export class SessionView {
       this.seen = live.seq
       this.recent?.push(live)
       const { event } = live
-      if (live.type === 'reply') this.texts.reply(event as unknown as ReplyEvent)
+      if (live.type === 'handoff') {
+        over = this.handoff(event) || over
+        continue
+      }
+      if (live.type === 'reply') {
+        this.texts.reply(event as unknown as ReplyEvent)
+        this.typing = null
+      }
       if (live.type === 'status') {
         this.newest = live
         this.status = event.status as Status
@@ -161,6 +171,17 @@ export class SessionView {
       this.turns++
       this.soon()
     }
+  }
+
+  /** Shows a change of the handoff. Returns whether the document has to be loaded again. */
+  private handoff(event: LiveEvent['event']): boolean {
+    if (event.change === 'typing') {
+      this.typing = { by: String(event.by ?? ''), at: Date.now() }
+      return false
+    }
+    if (this.typing && event.by === this.typing.by) this.typing = null
+    if (this.document && event.handoff) this.document = { ...this.document, handoff: event.handoff as SessionDocument['handoff'] }
+    return true
   }
 
   /** Reads the events of the turn under way from the session's own stream: it began before this page followed. */

@@ -1,3 +1,5 @@
+export { default as Changes } from './Changes.svelte'
 export { default as Diff } from './Diff.svelte'
 export { default as Source } from './Source.svelte'
+export { counts, merge, type Part } from './lines'
 export { ordered, yaml } from './yaml'

@@ -1,6 +1,7 @@
 // Texts by key. Each view has its own catalogue in both languages next to its component (messages.en.ts, messages.zh.ts), so
 // that it is loaded with the view. `common` has the texts of the shell and of the shared components.
 
+import { number, pluralOf } from './format'
 import { locale, type Language } from './locale.svelte'
 
 /** A text with `{name}` for values, or one for each plural form of `{count}`. */
@@ -24,12 +25,12 @@ function render(message: Message, values: Values | undefined): string {
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => {
     const value = values[name]
     if (value === undefined) return whole
-    return typeof value === 'number' ? new Intl.NumberFormat(locale.tag).format(value) : value
+    return typeof value === 'number' ? number(value) : value
   })
 }
 
 function plural(message: { one?: string; other: string }, values: Values | undefined): string {
   const count = values?.count
   if (typeof count !== 'number' || message.one === undefined) return message.other
-  return new Intl.PluralRules(locale.tag).select(count) === 'one' ? message.one : message.other
+  return pluralOf(count) === 'one' ? message.one : message.other
 }

@@ -2,22 +2,31 @@
 
 import { locale } from './locale.svelte'
 
-const formats = new Map<string, Intl.DateTimeFormat>()
+const formats = new Map<string, unknown>()
 
-function format(name: string, options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+/** Making a format takes longer than using it a hundred times: each is made once for a locale. */
+function cached<T>(name: string, make: (tag: string) => T): T {
   const key = `${locale.tag} ${name}`
-  let found = formats.get(key)
-  if (!found) formats.set(key, (found = new Intl.DateTimeFormat(locale.tag, options)))
+  let found = formats.get(key) as T | undefined
+  if (found === undefined) formats.set(key, (found = make(locale.tag)))
   return found
 }
 
+function format(name: string, options: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+  return cached(name, (tag) => new Intl.DateTimeFormat(tag, options))
+}
+
 export function number(value: number): string {
-  return new Intl.NumberFormat(locale.tag).format(value)
+  return cached('number', (tag) => new Intl.NumberFormat(tag)).format(value)
+}
+
+export function pluralOf(count: number): Intl.LDMLPluralRule {
+  return cached('plural', (tag) => new Intl.PluralRules(tag)).select(count)
 }
 
 /** Large numbers in few characters: 12.3K, 1.2万. */
 export function compact(value: number): string {
-  return new Intl.NumberFormat(locale.tag, { notation: 'compact', maximumFractionDigits: 1 }).format(value)
+  return cached('compact', (tag) => new Intl.NumberFormat(tag, { notation: 'compact', maximumFractionDigits: 1 })).format(value)
 }
 
 export function bytes(value: number): string {
@@ -66,13 +75,12 @@ export function relative(at: Date, now: number): string {
     }
     amount /= size
   }
-  const style = new Intl.RelativeTimeFormat(locale.tag, { numeric: 'auto', style: 'short' })
-  return style.format(Math.trunc(amount), unit)
+  return cached('relative', (tag) => new Intl.RelativeTimeFormat(tag, { numeric: 'auto', style: 'short' })).format(Math.trunc(amount), unit)
 }
 
 function unit(value: number, name: string, digits: number): string {
   const options: Intl.NumberFormatOptions = { style: 'unit', unit: name, unitDisplay: 'narrow', maximumFractionDigits: digits }
-  return new Intl.NumberFormat(locale.tag, options).format(value)
+  return cached(`${name} ${digits}`, (tag) => new Intl.NumberFormat(tag, options)).format(value)
 }
 
 /** A duration with at most two units: 4 ms, 1.2 s, 3m 20s, 2h 5m, 3d 4h. */

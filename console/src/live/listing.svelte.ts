@@ -15,10 +15,15 @@ export interface ListingOptions<T> {
   key(item: T): string
   /** Events that change the listing; without it the listing is not followed. */
   filter?: Filter
-  /** Changes items without a load, where an event says how. The first page is loaded again in any case, at most every `every` ms. */
+  /**
+   * Changes items without a load, where an event says how: at most four times a second, because a table that changes with each of
+   * many events can be neither read nor drawn. The first page is loaded again in any case, at most every `every` ms.
+   */
   apply?(items: T[], events: LiveEvent[]): T[]
   every?: number
 }
+
+const APPLY_EVERY = 250
 
 export class Listing<T> {
   items = $state.raw<T[]>([])
@@ -33,6 +38,10 @@ export class Listing<T> {
   private readonly abort = new AbortController()
   private timer: ReturnType<typeof setTimeout> | null = null
   private last = 0
+  /** Events that `apply` has not seen yet. */
+  private waiting: LiveEvent[] = []
+  private applying: ReturnType<typeof setTimeout> | null = null
+  private applied = 0
   private busy = false
   private again = false
   /** The next load drops the later pages. */
@@ -52,7 +61,7 @@ export class Listing<T> {
       after: as_of,
       filter,
       onEvents: (events) => {
-        if (this.options.apply) this.items = this.options.apply(this.items, events)
+        if (this.options.apply) this.applySoon(events)
         this.soon()
       },
       onGap: () => this.soon(true),
@@ -65,6 +74,18 @@ export class Listing<T> {
     this.abort.abort()
     this.following?.stop()
     if (this.timer) clearTimeout(this.timer)
+    if (this.applying) clearTimeout(this.applying)
+  }
+
+  private applySoon(events: LiveEvent[]): void {
+    this.waiting.push(...events)
+    this.applying ??= setTimeout(() => {
+      this.applying = null
+      this.applied = Date.now()
+      const waiting = this.waiting
+      this.waiting = []
+      this.items = this.options.apply!(this.items, waiting)
+    }, Math.max(0, this.applied + APPLY_EVERY - Date.now()))
   }
 
   async more(): Promise<void> {
@@ -99,13 +120,14 @@ export class Listing<T> {
     this.whole = false
     try {
       const page = await this.options.load(undefined, this.abort.signal)
+      const loaded = this.reused(page.items)
       if (first) {
-        this.items = page.items
+        this.items = loaded
         this.next = page.next ?? undefined
         this.pages = 1
       } else {
         const known = new Set(page.items.map(this.options.key))
-        this.items = [...page.items, ...this.items.filter((item) => !known.has(this.options.key(item)))]
+        this.items = [...loaded, ...this.items.filter((item) => !known.has(this.options.key(item)))]
       }
       this.error = undefined
       return page.as_of ?? null
@@ -121,6 +143,15 @@ export class Listing<T> {
         this.soon()
       }
     }
+  }
+
+  /** These items, and for those that have not changed the objects that the page shows already: their rows stay as they are. */
+  private reused(items: T[]): T[] {
+    const shown = new Map(this.items.map((item) => [this.options.key(item), item]))
+    return items.map((item) => {
+      const before = shown.get(this.options.key(item))
+      return before !== undefined && JSON.stringify(before) === JSON.stringify(item) ? before : item
+    })
   }
 
   /** Loads the first page again as soon as `every` allows. Many calls are one load. */

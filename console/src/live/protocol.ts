@@ -1,15 +1,13 @@
 // Messages between a tab and the reader of the event stream.
 
-export type EventType = 'reply' | 'status' | 'step' | 'run' | 'decision' | 'turn' | 'authoring'
+import type { Schema } from '$/api'
+
+export type EventType = 'reply' | 'status' | 'step' | 'run' | 'decision' | 'turn' | 'authoring' | 'handoff'
 
 /** An event of the stream of all sessions and runs. `seq` is its sequence in the stream of events. */
-export interface LiveEvent {
+export interface LiveEvent extends Schema<'LocatedEvent'> {
   seq: number
   type: EventType
-  session_id: string
-  channel: string
-  agent_id?: string
-  event: Record<string, unknown>
 }
 
 export interface LiveState {

@@ -1,5 +1,6 @@
 // Reads the stream of events of all sessions, and reconnects: after the last event that it has read, with a growing pause.
 
+import type { Schema } from '$/api'
 import { batches, type Frame } from '$/api/sse'
 import type { EventType, LiveEvent, LiveState } from './protocol'
 
@@ -112,23 +113,25 @@ export class Reader {
       events = []
     }
     for (const frame of frames) {
-      const data = parse(frame.data)
-      if (!data) continue
       if (frame.event === 'open') {
-        this.position ??= Number(data.as_of ?? 0)
+        const opened = parse<Schema<'EventsOpened'>>(frame.data)
+        if (!opened) continue
+        this.position ??= opened.as_of
         this.failures = 0
         this.set('live')
       } else if (frame.event === 'gap') {
+        const gap = parse<Schema<'EventGap'>>(frame.data)
+        if (!gap) continue
         flush()
-        const to = Number(data.to)
         // Lower than the position if the stream of events was replaced: its sequences begin at 1 again.
-        this.position = to
-        this.hooks.gap(Number(data.from), to)
+        this.position = gap.to
+        this.hooks.gap(gap.from, gap.to)
       } else {
+        const located = parse<Schema<'LocatedEvent'>>(frame.data)
         const seq = Number(frame.id)
-        if (!Number.isFinite(seq) || (this.position !== null && seq <= this.position)) continue
+        if (!located || !Number.isFinite(seq) || (this.position !== null && seq <= this.position)) continue
         this.position = seq
-        events.push({ ...(data as unknown as LiveEvent), seq, type: frame.event as EventType })
+        events.push({ ...located, seq, type: frame.event as EventType })
       }
     }
     flush()
@@ -152,10 +155,10 @@ export class Reader {
   }
 }
 
-function parse(text: string): Record<string, unknown> | null {
+function parse<T extends object>(text: string): T | null {
   try {
-    const value: unknown = JSON.parse(text)
-    return value !== null && typeof value === 'object' ? (value as Record<string, unknown>) : null
+    const value = JSON.parse(text) as T | null
+    return typeof value === 'object' ? value : null
   } catch {
     return null
   }

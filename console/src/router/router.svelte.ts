@@ -10,7 +10,7 @@ function here(): { path: string; query: URLSearchParams } {
 class Router {
   path = $state('/')
   query = $state.raw(new URLSearchParams())
-  /** Counts visits of another page, so that the shell moves the focus then and not when a filter changes. */
+  /** Counts visits of another page, so that the focus moves then, and not when a filter or the address of the same page changes. */
   visit = $state(0)
 
   start(): void {
@@ -23,7 +23,7 @@ class Router {
     const target = new URL(href, location.href)
     if (target.href === location.href) options = { replace: true }
     history[options.replace ? 'replaceState' : 'pushState'](null, '', target)
-    this.read()
+    this.read(!options.replace)
   }
 
   /** Changes values of the query and keeps the others; undefined and empty values leave it. */
@@ -37,9 +37,9 @@ class Router {
     this.go(`${location.pathname}${text ? `?${text}` : ''}`, options)
   }
 
-  private read(): void {
+  private read(visits = true): void {
     const { path, query } = here()
-    if (path !== this.path) {
+    if (visits && path !== this.path) {
       this.visit++
       scrollTo(0, 0)
     }

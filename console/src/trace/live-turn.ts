@@ -27,7 +27,9 @@ export class LiveTurn {
     if (live.type === 'run') return this.run(event, now)
     if (event.turn_id !== this.turn_id) return this
     const end = (event.turn as TurnEnd | undefined) ?? this.end
+    if (event.turn !== undefined && this.rows.some((row) => row.end === null)) return this.stopped(now).with(live, now)
     if (live.type === 'status') return this.change({ end, statuses: [...this.statuses, { status: String(event.status), at: String(event.at) }] })
+    if (live.type === 'step' && event.phase !== undefined) return this.begun(event, now)
     if (live.type === 'step') {
       const row: Row = {
         key: String(event.key),
@@ -43,6 +45,13 @@ export class LiveTurn {
     return end === this.end ? this : this.change({ end })
   }
 
+  /** A step that is under way. Events of a step that has ended may come first, after a repeat. */
+  private begun(event: Record<string, unknown>, now: number): LiveTurn {
+    const key = String(event.key)
+    if (event.phase !== 'begin' || this.rows.some((row) => row.key === key && row.end !== null)) return this
+    return this.put({ key, kind: String(event.kind), target: String(event.target ?? ''), start: now - Number(event.ms ?? 0), end: null, ok: true, depth: depthOf(key) })
+  }
+
   private run(event: Record<string, unknown>, now: number): LiveTurn {
     const type = String(event.type)
     const path = String(event.path ?? '')
@@ -56,6 +65,11 @@ export class LiveTurn {
       return this.put({ ...known, end: now, ok: type !== 'run_failed' && !event.error })
     }
     return this
+  }
+
+  /** Steps that a cancelled turn has left do not run on. */
+  private stopped(now: number): LiveTurn {
+    return this.change({ rows: this.rows.map((row) => (row.end === null ? { ...row, end: now, ok: false } : row)) })
   }
 
   private put(row: Row): LiveTurn {

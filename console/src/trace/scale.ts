@@ -17,8 +17,15 @@ export interface Scale {
   gaps: Gap[]
   /** Place of a time on the axis, 0 to 1. */
   at(time: number): number
-  /** Times of marks at round places, with their places. */
-  ticks: { at: number; ms: number }[]
+  /** Times of marks at round places. `apart`: least distance of two marks, as a share of the axis. */
+  ticks(apart: number): Tick[]
+}
+
+export interface Tick {
+  /** Place on the axis, 0 to 1. */
+  at: number
+  /** Time since the begin. */
+  ms: number
 }
 
 /** Shortest gap that is folded, and the least share of the busy time that it must have. */
@@ -39,8 +46,7 @@ function busy(spans: readonly Span[]): Span[] {
   return merged
 }
 
-/** `apart`: least distance of two marks, as a share of the axis. */
-export function scale(spans: readonly Span[], apart = 0.12): Scale {
+export function scale(spans: readonly Span[]): Scale {
   const parts = busy(spans.length > 0 ? spans : [{ start: 0, end: 1 }])
   const start = parts[0]!.start
   const end = Math.max(parts[parts.length - 1]!.end, start + 1)
@@ -67,17 +73,17 @@ export function scale(spans: readonly Span[], apart = 0.12): Scale {
     return Math.min(1, Math.max(0, place + (moment - from) * share))
   }
   const gaps = folded.map((gap) => ({ ...gap, from: at(gap.start), to: at(gap.end) }))
-  return { start, end, gaps, at, ticks: ticks(start, end, gaps, at, apart) }
+  return { start, end, gaps, at, ticks: (apart) => ticks(start, end, gaps, at, apart) }
 }
 
 /** Marks at round times after the begin; none within a fold or close to another mark. */
-function ticks(start: number, end: number, gaps: readonly Gap[], at: (time: number) => number, apart: number): Scale['ticks'] {
+function ticks(start: number, end: number, gaps: readonly Gap[], at: (time: number) => number, apart: number): Tick[] {
   const total = end - start
   const idle = gaps.reduce((sum, gap) => sum + (gap.end - gap.start), 0)
   const rough = Math.max(1, (total - idle) * Math.max(apart, 0.16))
   const power = 10 ** Math.floor(Math.log10(rough))
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough)!
-  const marks: Scale['ticks'] = []
+  const marks: Tick[] = []
   const edges = [start, ...gaps.map((gap) => gap.end)]
   const ends = [...gaps.map((gap) => gap.start), end]
   edges.forEach((edge, index) => {

@@ -246,6 +246,7 @@ pub fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     indexes.extend(of_waiting);
     indexes.extend(super::authoring::indexes());
     indexes.extend(super::drafts::indexes());
+    indexes.extend(super::handoffs::indexes());
     indexes
 }
 

@@ -1,17 +1,19 @@
-//! Drafts of authoring dialogues: versions with the field `draft_of`, which has the sessions that they belong to. Their
+//! Drafts: versions with the field `draft_of`, which has the sessions of the dialogues that they belong to. Their
 //! publication makes them ordinary versions.
 
 use super::document::{date, free_form, unseal};
+use super::labels::{self, StoredLabel};
 use super::versioned_collection::{VersionedCollection, fields, revive, version_id};
 use super::{Db, MongoStore};
 use async_trait::async_trait;
 use base::error::SharedError;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use mongodb::options::IndexOptions;
 use serde_json::Value;
 use storage::store::versioned::Versioned;
+use storage::store::versions::Reason;
 use storage::store::{Definition, DraftVersion, Drafts, PublishDefinition, PublishEnd, Result, StoreError};
 use types::authoring::Artifact;
 
@@ -60,10 +62,9 @@ impl Drafts for MongoStore {
     }
 
     async fn publish(&self, publish: PublishDefinition) -> Result<PublishEnd> {
-        let (over, owner) = (publish.over.as_deref(), publish.owner.as_deref());
         match &publish.definition {
-            Definition::Agent(agent) => self.agents.publish(agent, over, owner).await,
-            Definition::Workflow(workflow) => self.workflows.publish(workflow, over, owner).await,
+            Definition::Agent(agent) => self.agents.publish(agent, &publish).await,
+            Definition::Workflow(workflow) => self.workflows.publish(workflow, &publish).await,
         }
     }
 
@@ -81,6 +82,7 @@ impl Drafts for MongoStore {
 /// A stored version, whether it can be decoded or not.
 struct VersionFields {
     is_draft: bool,
+    label: StoredLabel,
     document: Result<Value>,
 }
 
@@ -89,27 +91,28 @@ impl Db {
         let versions = self.database.collection::<Document>(T::VERSIONS);
         let found = self.in_time(versions.find_one(doc! {"_id": version_id(id, hash)})).await?;
         let Some(mut found) = found else { return Ok(None) };
-        let is_draft = found.contains_key(DRAFT_OF);
+        let (is_draft, label) = (found.contains_key(DRAFT_OF), labels::of(&found));
         let damaged = |source: SharedError| StoreError::damaged(format!("a version of {}", T::named(id)), source);
         let document = match found.remove(T::DOCUMENT) {
             Some(document) => serde_json::to_value(&document).map(unseal).map_err(|error| damaged(error.into())),
             None => Err(damaged(format!("it has no `{}`", T::DOCUMENT).into())),
         };
-        Ok(Some(VersionFields { is_draft, document }))
+        Ok(Some(VersionFields { is_draft, label, document }))
     }
 
     async fn put_draft<T: Versioned>(&self, draft: &DraftVersion, session_id: &str) -> Result<()> {
         let id = version_id(&draft.id, &draft.hash);
         let versions = self.database.collection::<Document>(T::VERSIONS);
         for _ in 0..MAX_TRIES {
-            let now = date(self.clock.latest());
+            let now = self.clock.latest();
             let update = match self.version_fields::<T>(&draft.id, &draft.hash).await? {
                 None => {
                     let document = free_form(&draft.document)?;
-                    let first = doc! {
-                        T::KEY: &draft.id, "hash": &draft.hash, T::DOCUMENT: document, "updated_at": now,
+                    let mut first = doc! {
+                        T::KEY: &draft.id, "hash": &draft.hash, T::DOCUMENT: document, "updated_at": date(now),
                         DRAFT_OF: [session_id],
                     };
+                    first.extend(labels::update(StoredLabel::default().after(Reason::Draft, &draft.label, now)).0);
                     let put = versions.update_one(doc! {"_id": &id}, doc! {"$setOnInsert": first}).upsert(true);
                     match self.in_time(put).await?.upserted_id {
                         Some(_) => return Ok(()),
@@ -118,7 +121,11 @@ impl Db {
                 }
                 Some(stored) => {
                     draft.check_unchanged(&stored.document?).map_err(StoreError::refused)?;
-                    let renewed = doc! {"$set": {"updated_at": now}, "$unset": {"unused_since": ""}};
+                    let reason = if stored.is_draft { Reason::Draft } else { Reason::Unchanged };
+                    let (mut set, mut unset) = labels::update(stored.label.after(reason, &draft.label, now));
+                    set.insert("updated_at", date(now));
+                    unset.insert("unused_since", "");
+                    let renewed = doc! {"$set": set, "$unset": unset};
                     match stored.is_draft {
                         true => (doc! {"_id": &id, DRAFT_OF: {"$exists": true}}, with_session(renewed, session_id)),
                         false => (doc! {"_id": &id}, renewed),
@@ -149,37 +156,43 @@ fn with_session(mut update: Document, session_id: &str) -> Document {
 
 impl<T: Versioned> VersionedCollection<T> {
     /// Implements [`Drafts::publish`].
-    async fn publish(&self, record: &T, over: Option<&str>, owner: Option<&str>) -> Result<PublishEnd> {
-        let end = self.make_current_over(record, over, owner).await?;
+    async fn publish(&self, record: &T, publish: &PublishDefinition) -> Result<PublishEnd> {
+        let end = self.make_current_over(record, publish).await?;
         Self::wait_until_seen().await;
         Ok(end)
     }
 
-    async fn make_current_over(&self, record: &T, over: Option<&str>, owner: Option<&str>) -> Result<PublishEnd> {
+    async fn make_current_over(&self, record: &T, publish: &PublishDefinition) -> Result<PublishEnd> {
         let raw = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let collection = self.db.database.collection::<Document>(T::CURRENT);
+        let PublishDefinition { over, owner, label, .. } = publish;
         for _ in 0..MAX_TRIES {
             let current = self.db.in_time(raw.find_one(doc! {"_id": record.id()})).await?;
             let known = current.as_ref().map(|current| current.get_str("hash").unwrap_or_default().to_owned());
-            // An older version of the program must not replace a definition that a newer one wrote.
-            if let Some(Err(error @ StoreError::Newer { .. })) = current.as_ref().map(revive::<T>) {
-                return Err(error);
-            }
-            if known.as_deref() == Some(record.hash()) {
-                return Ok(PublishEnd::Unchanged);
-            }
-            if known.as_deref() != over {
+            let is_readable = match current.as_ref().map(revive::<T>) {
+                // An older version of the program must not replace a definition that a newer one wrote.
+                Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
+                found => found.is_none_or(|found| found.is_ok()),
+            };
+            if !over.allows(known.as_deref()) {
                 return Ok(PublishEnd::Moved(known));
             }
+            // A definition that cannot be decoded is replaced, even by one with the same hash.
+            if is_readable && known.as_deref() == Some(record.hash()) {
+                self.put_version(record, Reason::Unchanged, label).await?;
+                return Ok(PublishEnd::Unchanged);
+            }
             // The version is written first: a process that reads the hash must find the version's document.
-            self.put_version(record, true).await?;
+            self.put_version(record, Reason::Applied, label).await?;
             let mut set = fields(&self.db, record)?;
             if let Some(owner) = owner {
                 set.insert("owner", owner);
             }
-            let done = match over {
-                Some(over) => {
-                    let seen = doc! {"_id": record.id(), "hash": over};
+            let done = match current {
+                Some(current) => {
+                    // Missing in a document that a person has edited.
+                    let hash = current.get_str("hash").map_or(Bson::Null, Bson::from);
+                    let seen = doc! {"_id": record.id(), "hash": hash};
                     self.db.in_time(collection.update_one(seen, doc! {"$set": set})).await?.matched_count > 0
                 }
                 None => {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use storage::store::erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 use storage::store::lane;
 use storage::store::versioned::Versioned;
-use storage::store::{Drafts, Result};
+use storage::store::{Drafts, NO_DIALOGUE, Result};
 use types::authoring::Artifact;
 use types::session::Session;
 use types::timestamp::Timestamp;
@@ -223,8 +223,8 @@ impl Db {
 
     async fn erase_definition<T: Versioned>(&self, kind: Artifact, id: &str) -> Result<ErasedDefinition> {
         let (current, mut versions) = (doc! {"_id": id}, below(id));
-        // Drafts belong to their dialogues.
-        versions.insert(DRAFT_OF, Bson::Null);
+        // The drafts of dialogues belong to these.
+        versions.insert("$or", vec![doc! {DRAFT_OF: Bson::Null}, doc! {DRAFT_OF: [NO_DIALOGUE]}]);
         if !self.has(T::CURRENT, current.clone()).await? && !self.has(T::VERSIONS, versions.clone()).await? {
             return Ok(ErasedDefinition::default());
         }

@@ -101,7 +101,7 @@ impl FenceChange {
         fresh.push(0_i64);
         put(set, &format!("fence.{}", self.issued), fresh)?;
         put(unset, &format!("fence.{}", self.removed), "")?;
-        let mut inc = RawDocumentBuf::new();
+        let mut inc = empty_document();
         put(&mut inc, &format!("fence.{}.$[]", self.spent), i64::MAX)?;
         Ok(inc)
     }

@@ -7,10 +7,11 @@
 //! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
 //!   guarded by the [`fence`] or by the fields of the lane.
 //! - [`journal`]: steps and turns. [`runs`]: runs of workflows. [`days`]: daily token counters.
-//! - [`versioned_collection`]: agents and workflows. `session_plans`: the plans of sessions. [`plans`]: plans.
+//! - [`versioned_collection`]: agents and workflows. `labels`: the listing of their versions.
+//!   `session_plans`: the plans of sessions. [`plans`]: plans.
 //!   `knowledge`: knowledge sources.
-//! - [`timers`]: due timers and the scheduler's election. `session_listing`: listings of sessions. [`queries`]: other reads. `processes`: announcements of
-//!   processes.
+//! - [`timers`]: due timers and the scheduler's election. `session_listing`: listings of sessions. [`queries`]: other
+//!   reads. `processes`: announcements of processes. `handoffs`: the listing of handoffs.
 //! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
@@ -30,8 +31,10 @@ mod drafts;
 mod erasure;
 mod expiry;
 mod fence;
+mod handoffs;
 mod journal;
 mod knowledge;
+mod labels;
 mod lane;
 pub mod meta;
 mod plans;
@@ -68,11 +71,12 @@ use std::time::{Duration, Instant};
 use storage::queue::Storage;
 use storage::store::batcher::Batcher;
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionPage, SessionQuery, TimerPlace, TurnPlace,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, HandoffPage, HandoffQuery, IdleSession,
+    LeaseKey, Record, Recorded, SessionPage, SessionQuery, TimerPlace, TurnPlace,
 };
 use storage::store::session_cache::SessionCache;
-use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError};
+use storage::store::versions::Reason;
+use storage::store::{Listed, Process, Result, SessionSize, Store, StoreError, VersionLabel};
 use tokio::sync::Mutex;
 use types::audit::{AuditEntry, AuditQuery};
 use types::page::{Bounds, Page};
@@ -153,7 +157,7 @@ impl Store for MongoStore {
     }
 
     async fn plan(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<Plan>>> {
-        cached(&self.plans, workflow_id, hash, self.db.plan(workflow_id, hash)).await
+        cached(&self.plans, workflow_id, hash, || self.db.plan(workflow_id, hash)).await
     }
 
     async fn put_plan(&self, plan: Plan) -> Result<Arc<Plan>> {
@@ -177,7 +181,7 @@ impl Store for MongoStore {
     }
 
     async fn put_agent_version(&self, agent: &AgentRecord) -> Result<()> {
-        self.agents.put_version(agent, false).await
+        self.agents.put_version(agent, Reason::Kept, &VersionLabel::of_text(agent.source.as_deref())).await
     }
 
     async fn agents(&self) -> Result<Listed<AgentRecord>> {
@@ -201,7 +205,8 @@ impl Store for MongoStore {
     }
 
     async fn put_workflow_version(&self, workflow: &WorkflowRecord) -> Result<()> {
-        self.workflows.put_version(workflow, false).await
+        let label = VersionLabel::of_text(workflow.source.as_deref());
+        self.workflows.put_version(workflow, Reason::Kept, &label).await
     }
 
     async fn workflows(&self) -> Result<Listed<WorkflowRecord>> {
@@ -260,6 +265,10 @@ impl Store for MongoStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         self.reads.submit(session_id.to_owned()).await
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage> {
+        self.db.handoffs(query).await
     }
 
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>> {
@@ -353,15 +362,24 @@ impl Store for MongoStore {
 }
 
 /// Returns the cached value, or loads it. Of several concurrent callers one loads the value, and the others wait for
-/// it.
-async fn cached<V: Clone + Send + Sync + 'static>(
+/// it. Only a load allocates the driver's future, which is some kilobytes large; nearly every turn finds the value.
+async fn cached<V, Load>(
     cache: &Cache<(String, String), V>,
     id: &str,
     hash: &str,
-    load: impl Future<Output = Result<Option<V>>>,
-) -> Result<Option<V>> {
+    load: impl FnOnce() -> Load,
+) -> Result<Option<V>>
+where
+    V: Clone + Send + Sync + 'static,
+    Load: Future<Output = Result<Option<V>>>,
+{
+    let key = (id.to_owned(), hash.to_owned());
+    if let Some(found) = cache.get(&key).await {
+        return Ok(Some(found));
+    }
+    let load = load();
     let load = async { load.await.map_err(Some)?.ok_or(None::<StoreError>) };
-    match cache.try_get_with((id.to_owned(), hash.to_owned()), load).await {
+    match Box::pin(cache.try_get_with(key, load)).await {
         Ok(found) => Ok(Some(found)),
         Err(missing) => missing.as_ref().clone().map_or(Ok(None), Err),
     }

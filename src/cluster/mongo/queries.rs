@@ -95,3 +95,25 @@ pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
     // The first condition bounds the scan of the index.
     doc! {field: {"$lte": date(at)}, "$or": earlier.to_vec()}
 }
+
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both ascending.
+pub(super) fn behind_in_order(field: &str, at: Timestamp, id: &str) -> Document {
+    let later = [doc! {field: {"$gt": date(at)}}, doc! {field: date(at), "_id": {"$gt": id}}];
+    doc! {field: {"$gte": date(at)}, "$or": later.to_vec()}
+}
+
+/// The filter for the sessions of a scope.
+pub(super) fn in_scope(scope: &Scope) -> Document {
+    let mut filter = Document::new();
+    if !scope.channels.is_empty() {
+        filter.insert("channel", doc! {"$in": &scope.channels});
+    }
+    if !scope.agents.is_empty() {
+        filter.insert("agent_id", doc! {"$in": &scope.agents});
+    }
+    if let Some(prefix) = &scope.session_prefix {
+        // No character of an id is greater, so this is the end of all ids with the prefix.
+        filter.insert("_id", doc! {"$gte": prefix, "$lt": format!("{prefix}\u{10ffff}")});
+    }
+    filter
+}

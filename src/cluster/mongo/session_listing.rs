@@ -7,12 +7,11 @@ use super::Db;
 use super::connect::one_more;
 use super::document::{date, read};
 use super::lane::read_session;
-use super::queries::{behind, readable};
+use super::queries::{behind, in_scope, readable};
 use bson::{Document, RawDocumentBuf, doc};
 use serde::Deserialize;
 use storage::store::Result;
 use storage::store::records::{SessionPage, SessionPlace, SessionQuery};
-use types::access::Scope;
 use types::timestamp::Timestamp;
 
 /// The fields that only a session has which waits for a user's answer or for a human. Each has a sparse index.
@@ -110,22 +109,6 @@ fn not_behind(at: Timestamp, id: &str) -> Document {
     let later = [doc! {"updated_at": {"$gt": date(at)}}, doc! {"updated_at": date(at), "_id": {"$gte": id}}];
     // The first condition bounds the scan of the index.
     doc! {"updated_at": {"$gte": date(at)}, "$or": later.to_vec()}
-}
-
-/// The filter for the sessions of a scope.
-fn in_scope(scope: &Scope) -> Document {
-    let mut filter = Document::new();
-    if !scope.channels.is_empty() {
-        filter.insert("channel", doc! {"$in": &scope.channels});
-    }
-    if !scope.agents.is_empty() {
-        filter.insert("agent_id", doc! {"$in": &scope.agents});
-    }
-    if let Some(prefix) = &scope.session_prefix {
-        // No character of an id is greater, so this is the end of all ids with the prefix.
-        filter.insert("_id", doc! {"$gte": prefix, "$lt": format!("{prefix}\u{10ffff}")});
-    }
-    filter
 }
 
 #[cfg(test)]

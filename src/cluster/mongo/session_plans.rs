@@ -9,7 +9,8 @@ use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::session_plan::{MAX_PLANS, PlanState, SessionPlan};
 use futures::TryStreamExt;
 use storage::store::versioned::Versioned;
-use storage::store::{Result, StoreError};
+use storage::store::versions::Reason;
+use storage::store::{Result, StoreError, VersionLabel};
 use tracing::warn;
 use types::timestamp::Timestamp;
 
@@ -32,7 +33,7 @@ impl VersionedCollection<WorkflowRecord> {
             )));
         }
         // The version first: a process that reads the hash must find the version's document.
-        self.put_version(plan, true).await?;
+        self.put_version(plan, Reason::Applied, &VersionLabel::default()).await?;
         let mut set = fields(&self.db, plan)?;
         set.extend(doc! {"agent_id": agent_id, "used_at": date(now)});
         let update = doc! {"$set": set, "$setOnInsert": {"status": WorkflowStatus::Ready.as_str()}};

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use storage::store::records::{Change, Commit, TimerChange};
 use storage::store::{Result, StoreError};
 use types::session::{Entry, RECENT_JOBS, Session, Status};
-use types::timer::Timer;
+use types::timer::{NewTimer, Timer};
 use types::timestamp::Timestamp;
 
 /// The document of a session that does not exist yet, with the lease of its first holder.
@@ -36,7 +36,7 @@ pub(super) fn reacquire(session: &Session) -> Result<RawDocumentBuf> {
     let tokens = FenceTokens::from_session(session);
     let passage =
         FenceChange { spent: tokens.previous().left(), issued: tokens.held(), removed: tokens.previous().held() };
-    let (mut set, mut unset) = (acquired(session)?, RawDocumentBuf::new());
+    let (mut set, mut unset) = (acquired(session)?, empty_document());
     if session.workflow_state.status == Status::Processing {
         set.append(cstr!("workflow_state.status"), Status::Processing.as_str());
     }
@@ -176,10 +176,11 @@ struct Update {
 impl Update {
     /// The change of a turn to the session as it was `granted`, without its lease.
     fn from_change(commit: &Commit, change: &Change, granted: &Session, now: Timestamp) -> Result<Self> {
-        let (mut set, mut unset) = (settings(change, granted, now)?, RawDocumentBuf::new());
+        let (mut set, mut unset) = (settings(change, granted, now)?, empty_document());
         let push = appended(change, granted, &mut set)?;
         append_progress(&mut set, commit, granted, now);
         match &change.handoff {
+            Some(_) if granted.handoff == change.handoff => {}
             Some(handoff) => append(&mut set, cstr!("handoff"), handoff)?,
             None if granted.handoff.is_some() => unset.append(cstr!("handoff"), ""),
             None => {}
@@ -276,11 +277,20 @@ fn settings(change: &Change, granted: &Session, now: Timestamp) -> Result<RawDoc
     if let Some(profile) = &change.profile {
         append(&mut set, cstr!("profile"), &sealed_fields(profile))?;
     }
-    if let TimerChange::Replace(timers) = &change.timers
-        && !(timers.is_empty() && granted.timers.is_empty())
-    {
-        let armed = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation));
-        set.append(cstr!("timers"), array(armed.map(sealed_timer))?);
+    let armed = |timers: &[NewTimer]| -> Vec<Timer> {
+        timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)).collect()
+    };
+    let timers = match &change.timers {
+        TimerChange::Replace(timers) if !(timers.is_empty() && granted.timers.is_empty()) => Some(armed(timers)),
+        // The whole list, because one update cannot both remove from a list and add to it.
+        TimerChange::Exchange { removed, added } => {
+            let kept = granted.timers.iter().filter(|timer| !removed.contains(&timer.timer_id));
+            Some(kept.cloned().chain(armed(added)).collect())
+        }
+        TimerChange::Replace(_) | TimerChange::Remove(_) | TimerChange::Keep => None,
+    };
+    if let Some(timers) = timers {
+        set.append(cstr!("timers"), array(timers.into_iter().map(sealed_timer))?);
     }
     Ok(set)
 }

@@ -2,6 +2,7 @@
 
 use super::document::{date, free_form, read, unseal};
 use super::drafts::DRAFT_OF;
+use super::labels;
 use super::{Db, cached};
 use base::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::store::batcher::Batcher;
 use storage::store::versioned::{Listed, StoredVersion, Versioned, check_unchanged};
-use storage::store::{Result, StoreError};
+use storage::store::versions::Reason;
+use storage::store::{Result, StoreError, VersionLabel};
 use types::format;
 
 /// The number of cached versions. Versions never change.
@@ -75,12 +77,13 @@ impl<T: Versioned> VersionedCollection<T> {
 
     /// Returns the version with this hash.
     pub(super) async fn version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
-        let load = async {
-            let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
-            let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
-            found.map(|raw| revive(&raw)).transpose()
-        };
-        cached(&self.versions, id, hash, load).await
+        cached(&self.versions, id, hash, || self.stored_version(id, hash)).await
+    }
+
+    async fn stored_version(&self, id: &str, hash: &str) -> Result<Option<Arc<T>>> {
+        let collection = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
+        let found = self.db.in_time(collection.find_one(doc! {"_id": version_id(id, hash)})).await?;
+        found.map(|raw| revive(&raw)).transpose()
     }
 
     /// Returns the number of stored versions, without drafts.
@@ -105,8 +108,6 @@ impl<T: Versioned> VersionedCollection<T> {
     }
 
     async fn make_current(&self, record: &T) -> Result<bool> {
-        // The version first: a process that reads the hash must find the version's document.
-        self.put_version(record, true).await?;
         let current = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
         let current = self.db.in_time(current.find_one(doc! {"_id": record.id()})).await?;
         // A definition that this version of the program cannot decode is replaced, also by one of the same hash.
@@ -115,7 +116,11 @@ impl<T: Versioned> VersionedCollection<T> {
             Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
             known => known.and_then(Result::ok),
         };
-        if known.is_some_and(|known| known.hash() == record.hash()) {
+        let is_current = known.is_some_and(|known| known.hash() == record.hash());
+        let reason = if is_current { Reason::Unchanged } else { Reason::Applied };
+        // The version first: a process that reads the hash must find the version's document.
+        self.put_version(record, reason, &VersionLabel::of_text(record.source())).await?;
+        if is_current {
             return Ok(false);
         }
         let collection = self.db.database.collection::<Document>(T::CURRENT);
@@ -125,39 +130,31 @@ impl<T: Versioned> VersionedCollection<T> {
     }
 
     /// Stores a version for [`VersionedCollection::version`] without making it the current one. A stored version never
-    /// changes, so the same document only renews its times, and another one is refused. A draft that is `published` is
-    /// one no longer.
-    pub(super) async fn put_version(&self, record: &T, published: bool) -> Result<()> {
+    /// changes, so the same document only renews its times and label, and another one is refused. A draft that is put
+    /// into use is one no longer.
+    pub(super) async fn put_version(&self, record: &T, reason: Reason, label: &VersionLabel) -> Result<()> {
         let id = version_id(record.id(), record.hash());
         let (versions, fields) = (self.db.database.collection::<Document>(T::VERSIONS), fields(&self.db, record)?);
-        let owned = record.owner_session().is_some();
+        let now = self.db.clock.latest();
         let put = |update: Document| versions.update_one(doc! {"_id": &id}, update).upsert(true);
-        let first = doc! {"$setOnInsert": fields.clone()};
+        let mut new = fields.clone();
+        new.extend(labels::update(labels::StoredLabel::default().after(reason, label, now)).0);
+        let first = doc! {"$setOnInsert": new.clone()};
         if self.db.in_time(put(first.clone())).await?.upserted_id.is_some() {
             return Ok(());
         }
         let stored = self.db.database.collection::<RawDocumentBuf>(T::VERSIONS);
         let stored = self.db.in_time(stored.find_one(doc! {"_id": &id})).await?;
-        match stored.map(|raw| revive::<T>(&raw)) {
-            // It has expired in the meantime.
+        match stored.as_ref().map(revive::<T>) {
             Some(Err(error @ StoreError::Newer { .. })) => return Err(error),
+            // It has expired in the meantime.
             None => self.db.in_time(put(first.clone())).await?,
             // A version that this program cannot decode is of no use to anybody, so it is replaced.
-            Some(Err(_)) => self.db.in_time(put(doc! {"$set": fields, "$unset": {DRAFT_OF: ""}})).await?,
-            Some(Ok(stored)) => {
-                check_unchanged(stored.as_ref(), record).map_err(StoreError::refused)?;
-                let times = fields.into_iter().filter(|(name, _)| matches!(name.as_str(), "updated_at" | "expires_at"));
-                let mut renewed = doc! {"$set": times.collect::<Document>()};
-                let mut unset = Document::new();
-                if !owned {
-                    unset.insert("unused_since", "");
-                }
-                if published {
-                    unset.insert(DRAFT_OF, "");
-                }
-                if !unset.is_empty() {
-                    renewed.insert("$unset", unset);
-                }
+            Some(Err(_)) => self.db.in_time(put(doc! {"$set": new, "$unset": {DRAFT_OF: ""}})).await?,
+            Some(Ok(known)) => {
+                check_unchanged(known.as_ref(), record).map_err(StoreError::refused)?;
+                let label = labels::read(stored.as_ref()).after(reason, label, now);
+                let renewed = renewed(record, fields, reason, label);
                 let renewed = self.db.in_time(versions.update_one(doc! {"_id": &id}, renewed)).await?;
                 match renewed.matched_count {
                     // It has expired since it was read.
@@ -180,6 +177,24 @@ impl<T: Versioned> VersionedCollection<T> {
         }
         Ok(listed)
     }
+}
+
+/// The update of a version that is stored again.
+fn renewed<T: Versioned>(record: &T, fields: Document, reason: Reason, label: labels::StoredLabel) -> Document {
+    let times = fields.into_iter().filter(|(name, _)| matches!(name.as_str(), "updated_at" | "expires_at"));
+    let (mut set, mut unset) = labels::update(label);
+    set.extend(times);
+    if record.owner_session().is_none() {
+        unset.insert("unused_since", "");
+    }
+    if matches!(reason, Reason::Applied | Reason::Unchanged) {
+        unset.insert(DRAFT_OF, "");
+    }
+    let mut update = doc! {"$set": set};
+    if !unset.is_empty() {
+        update.insert("$unset", unset);
+    }
+    update
 }
 
 pub(super) fn version_id(id: &str, hash: &str) -> String {

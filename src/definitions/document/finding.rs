@@ -8,8 +8,6 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Finding {
     /// Line and column of the problem, if the document was read from a text.
-    // A document from HTTP has no text, so the description of the HTTP API omits it.
-    #[schemars(skip)]
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub at: Option<Position>,
     /// The field, such as `skills[0].http.url`.

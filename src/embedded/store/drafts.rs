@@ -1,10 +1,10 @@
-//! Drafts of authoring dialogues: versions with a row in `DRAFTS`, which has the sessions that they belong to. Their
+//! Drafts: versions with a row in `DRAFTS`, which has the sessions of the dialogues that they belong to. Their
 //! publication makes them ordinary versions.
 
-use super::EmbeddedStore;
 use super::fault::FileFault;
-use super::tables::{DRAFTS, OWNERS, Tables, decode, encode};
-use super::versioned_table::{HasVersionTables, insert_current};
+use super::tables::{DRAFTS, OWNERS, Tables, decode};
+use super::versioned_table::{HasVersionTables, insert_current, revive};
+use super::{EmbeddedStore, labels};
 use async_trait::async_trait;
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
@@ -12,7 +12,10 @@ use redb::{ReadTransaction, ReadableTable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use storage::store::versioned::Versioned;
-use storage::store::{Definition, DraftVersion, Drafts, PublishDefinition, PublishEnd, Result};
+use storage::store::versions::Reason;
+use storage::store::{
+    Definition, DraftVersion, Drafts, NO_DIALOGUE, Over, PublishDefinition, PublishEnd, Result, VersionLabel,
+};
 use types::authoring::Artifact;
 
 #[async_trait]
@@ -44,10 +47,12 @@ impl Drafts for EmbeddedStore {
     }
 
     async fn publish(&self, publish: PublishDefinition) -> Result<PublishEnd> {
-        let PublishDefinition { definition, over, owner } = publish;
+        let PublishDefinition { definition, over, owner, label } = publish;
         Ok(match definition {
-            Definition::Agent(agent) => self.catalog.agents.publish(&self.file, agent, over, owner).await?,
-            Definition::Workflow(workflow) => self.catalog.workflows.publish(&self.file, workflow, over, owner).await?,
+            Definition::Agent(agent) => self.catalog.agents.publish(&self.file, agent, over, owner, label).await?,
+            Definition::Workflow(workflow) => {
+                self.catalog.workflows.publish(&self.file, workflow, over, owner, label).await?
+            }
         })
     }
 
@@ -93,13 +98,18 @@ fn put<T: HasVersionTables>(
     let mut sessions = sessions(tables, key)?;
     match document::<T>(T::tables(tables).1, id, hash)? {
         // A version that is not a draft stays as it is.
-        Some(stored) if sessions.is_empty() => return draft.check_unchanged(&stored).map_err(FileFault::Refused),
+        Some(stored) if sessions.is_empty() => {
+            draft.check_unchanged(&stored).map_err(FileFault::Refused)?;
+            return labels::renew_as::<T>(tables, (id, hash), Reason::Unchanged, &draft.label);
+        }
         Some(stored) => draft.check_unchanged(&stored).map_err(FileFault::Refused)?,
         None => {}
     }
     let fields = json!({T::KEY: id, "hash": hash, T::DOCUMENT: draft.document, "updated_at": now});
-    let bytes = encode(T::WHAT, &fields)?;
-    T::tables(tables).1.insert((id, hash), bytes.as_slice())?;
+    let (_, versions) = T::tables(tables);
+    let label = labels::stored(versions, (id, hash))?.after(Reason::Draft, &draft.label, now);
+    let bytes = labels::encode_with(T::WHAT, fields, &label)?;
+    versions.insert((id, hash), bytes.as_slice())?;
     if !sessions.iter().any(|known| known == session_id) {
         sessions.push(session_id.to_owned());
     }
@@ -152,32 +162,44 @@ pub(super) fn drop_of(tables: &mut Tables<'_>, session_id: &str) -> std::result:
     Ok(dropped)
 }
 
-/// Makes a version the current one if `over` is still the current hash. Returns the result.
+/// Makes a version the current one if `over` allows it. Returns the result.
 pub(super) fn publish<T: HasVersionTables>(
     tables: &mut Tables<'_>,
     record: &T,
-    over: Option<&str>,
+    over: &Over,
     owner: Option<&str>,
+    label: &VersionLabel,
 ) -> std::result::Result<PublishEnd, FileFault> {
     #[derive(Deserialize)]
     struct OfCurrent {
         hash: String,
     }
-    let known = match T::tables(tables).0.get(record.id())? {
-        Some(found) => Some(decode::<OfCurrent>(|| T::named(record.id()), found.value())?.hash),
-        None => None,
+    let (known, is_readable) = match T::tables(tables).0.get(record.id())? {
+        Some(found) => match decode::<OfCurrent>(|| T::named(record.id()), found.value()) {
+            Ok(current) => (Some(current.hash), revive::<T>(record.id(), found.value()).is_ok()),
+            Err(fault @ FileFault::Newer { .. }) => return Err(fault),
+            Err(_) => (Some(String::new()), false),
+        },
+        None => (None, true),
     };
-    if known.as_deref() == Some(record.hash()) {
-        return Ok(PublishEnd::Unchanged);
-    }
-    if known.as_deref() != over {
+    if !over.allows(known.as_deref()) {
         return Ok(PublishEnd::Moved(known));
     }
-    insert_current(tables, record)?;
+    // A definition that cannot be decoded is replaced, even by one with the same hash.
+    if is_readable && known.as_deref() == Some(record.hash()) {
+        labels::renew(tables, record, Reason::Unchanged, label)?;
+        return Ok(PublishEnd::Unchanged);
+    }
+    insert_current(tables, record, label)?;
     if let Some(owner) = owner {
         tables.owners.insert((T::CURRENT, record.id()), owner)?;
     }
     Ok(PublishEnd::Published)
+}
+
+/// True for a draft that no dialogue has made. It is deleted with its agent or workflow.
+pub(super) fn is_of_nobody(sessions: &[String]) -> bool {
+    sessions.iter().all(|session| session == NO_DIALOGUE)
 }
 
 /// True for a version that is a draft.

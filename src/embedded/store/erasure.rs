@@ -264,7 +264,7 @@ fn erase_workflow(tables: &mut Tables<'_>, id: &str) -> std::result::Result<Eras
     Ok(ErasedDefinition { existed, versions, ..ErasedDefinition::default() })
 }
 
-/// Deletes the versions of a definition without its drafts, which belong to their dialogues. Returns their number.
+/// Deletes the versions of a definition without the drafts that belong to dialogues. Returns their number.
 fn erase_versions<T: HasVersionTables>(tables: &mut Tables<'_>, id: &str) -> std::result::Result<u64, FileFault> {
     let mut found = Vec::new();
     for row in T::tables(tables).1.range((id, "")..)? {
@@ -276,7 +276,9 @@ fn erase_versions<T: HasVersionTables>(tables: &mut Tables<'_>, id: &str) -> std
     }
     let mut erased = 0;
     for hash in &found {
-        if drafts::sessions(tables, (T::VERSIONS, id, hash))?.is_empty() {
+        let key = (T::VERSIONS, id, hash.as_str());
+        if drafts::is_of_nobody(&drafts::sessions(tables, key)?) {
+            tables.drafts.remove(key)?;
             T::tables(tables).1.remove((id, hash.as_str()))?;
             erased += 1;
         }

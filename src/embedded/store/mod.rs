@@ -1,18 +1,12 @@
 //! The store in the embedded file, for `turnwheel dev` and for tests. [`EmbeddedStore`] implements [`Store`].
 //!
-//! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply the rules of [`lane`] and write
-//! rows → [`mod@file`], which commits many operations together.
+//! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply [`lane`] → [`mod@file`].
 //!
-//! - [`sessions`]: sessions and their open lanes. [`lanes`]: the rows of open lanes. [`history`]: the rows of
-//!   histories.
-//! - [`turns`]: recording steps and committing turns. [`runs`]: runs of workflows.
-//! - [`catalog`]: plans and leaders. [`mod@audit`]: the audit trail. [`versioned_table`]: agents and workflows.
-//!   `session_plans`: the plans of sessions. `knowledge`: knowledge sources.
-//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `session_listing`: listings of sessions. [`queries`] has the other reads. `sizes`: the largest sessions.
-//! - [`mod@file`]: the file and its writer. [`mod@copy`]: copies of it. [`tables`]: the layout. [`migrate`] and `layout_1`:
-//!   files of earlier layouts. [`pending_rows`]: rows that a commit's operations share. [`publisher`]: publishing a
-//!   commit's outbox to the queue in the same file.
-//! - [`rights`]: who may read the file. `secret`: secrets that processes share. `first_failure`, `fault` and `open_error`: errors of the file.
+//! - Conversations: [`sessions`], their open [`lanes`] and [`history`], [`turns`] with their steps, [`runs`], `authoring`.
+//! - Definitions: [`versioned_table`], `labels` (listings of versions), `session_plans`, [`catalog`], `knowledge`.
+//! - Reads: `session_listing`, `handoffs`, [`queries`], `sizes`. Deletion: `erasure`, `expiry`. The trail: [`mod@audit`].
+//! - [`mod@file`] with its writer, [`mod@copy`], [`tables`] (the layout), [`migrate`] and `layout_1` (earlier layouts),
+//!   [`pending_rows`] (shared by a commit's operations), [`publisher`] (of outboxes), [`rights`], `secret`, `open_error`.
 
 mod audit;
 mod authoring;
@@ -24,8 +18,10 @@ mod expiry;
 mod fault;
 mod file;
 mod first_failure;
+mod handoffs;
 mod history;
 mod knowledge;
+mod labels;
 mod lanes;
 mod layout_1;
 pub mod migrate;
@@ -70,8 +66,8 @@ use std::time::Duration;
 use storage::backup::FileCopy;
 use storage::store::process::{ANNOUNCEMENT_EXPIRY, Process};
 use storage::store::records::{
-    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, IdleSession, LeaseKey, Record, Recorded,
-    SessionPage, SessionQuery, SessionSize, TimerPlace, TurnPlace,
+    AbandonedLane, Acquire, Acquired, Commit, Committed, DueTimer, DueTimers, HandoffPage, HandoffQuery, IdleSession,
+    LeaseKey, Record, Recorded, SessionPage, SessionQuery, SessionSize, TimerPlace, TurnPlace,
 };
 use storage::store::{Result, Store, StoreError, lane, session_cache, versioned::Listed};
 use types::audit::{AuditEntry, AuditQuery};
@@ -342,6 +338,10 @@ impl Store for EmbeddedStore {
 
     async fn session(&self, session_id: &str) -> Result<Option<Session>> {
         Ok(self.file.read(|read| queries::session(read, session_id))?)
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage> {
+        Ok(self.file.read(|read| handoffs::list(read, &query))?)
     }
 
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>> {

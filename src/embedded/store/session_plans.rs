@@ -10,6 +10,9 @@ use decisions::world::WorkflowStatus;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::session_plan::{MAX_PLANS, PlanState, SessionPlan};
 use redb::{ReadTransaction, ReadableTable};
+use storage::store::VersionLabel;
+use storage::store::versioned::Versioned;
+use storage::store::versions::Reason;
 use tracing::warn;
 use types::timestamp::Timestamp;
 
@@ -25,7 +28,8 @@ pub(super) fn put(tables: &mut Tables<'_>, plan: &WorkflowRecord, agent_id: &str
         let problem = format!("workflow `{id}` does not belong to session `{session_id}`");
         return Err(FileFault::Refused(problem.into()));
     }
-    let bytes = insert_version(&mut tables.workflow_versions, plan)?;
+    insert_version(tables, plan, Reason::Applied, &VersionLabel::default())?;
+    let bytes = encode(WorkflowRecord::WHAT, &plan.fields())?;
     tables.workflows.insert(id, bytes.as_slice())?;
     let state = known.unwrap_or_else(|| PlanState::new(session_id, agent_id, now));
     write(tables, id, &PlanState { agent_id: agent_id.to_owned(), used_at: now, ..state })?;

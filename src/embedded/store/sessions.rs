@@ -17,6 +17,8 @@ use types::turn::TurnMark;
 
 /// The flag of an open conversation that waits for its user. (1 was the flag of an open lane in an earlier layout.)
 pub(super) const IDLE_FLAG: u8 = 2;
+/// The flag of a session that is not handed off. Earlier versions never set it.
+pub(super) const NOT_HANDED_OFF_FLAG: u8 = 4;
 /// The number of sessions whose last commits are remembered.
 const MAX_REMEMBERED_COMMITS: u64 = 100_000;
 
@@ -91,7 +93,8 @@ impl Sessions {
         bytes: &[u8],
     ) -> Result<(), FileFault> {
         let (id, open) = (session.session_id.as_str(), lane::is_open(&session));
-        let flags = if is_idle(&session) { IDLE_FLAG } else { 0 };
+        let idle = if is_idle(&session) { IDLE_FLAG } else { 0 };
+        let flags = idle | if session.handoff.is_none() { NOT_HANDED_OFF_FLAG } else { 0 };
         tables.sessions.insert(id, (session.updated_at.as_millis(), flags, first, bytes))?;
         if open {
             return self.put_lane(tables, session);

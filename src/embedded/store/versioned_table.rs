@@ -3,6 +3,7 @@
 use super::catalog::lock;
 use super::expiry::unmark;
 use super::fault::FileFault;
+use super::labels;
 use super::tables::{
     AGENT_VERSIONS, AGENTS, Bytes, Definition, PLAN_STATES, Tables, Text, WORKFLOW_VERSIONS, WORKFLOWS, decode, encode,
 };
@@ -13,7 +14,8 @@ use redb::{ReadableTable, Table};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use storage::store::versioned::{Listed, Versioned, check_unchanged};
-use storage::store::{PublishEnd, StoreError};
+use storage::store::versions::Reason;
+use storage::store::{Over, PublishEnd, StoreError, VersionLabel};
 
 /// The tables of one kind of definition.
 pub(super) trait HasVersionTables: Versioned + Clone {
@@ -154,14 +156,15 @@ impl<T: HasVersionTables> VersionedTable<T> {
         self: &Arc<Self>,
         file: &EmbeddedFile,
         record: T,
-        over: Option<String>,
+        over: Over,
         owner: Option<String>,
+        label: VersionLabel,
     ) -> Result<PublishEnd, FileFault> {
         let (table, record) = (Arc::clone(self), Arc::new(record));
         let now_current = Arc::clone(&record);
         let work = move |tables: &mut Tables<'_>| {
             unmark(tables, record.as_ref())?;
-            drafts::publish(tables, record.as_ref(), over.as_deref(), owner.as_deref())
+            drafts::publish(tables, record.as_ref(), &over, owner.as_deref(), &label)
         };
         let then = move |end: &PublishEnd| {
             if *end == PublishEnd::Published {
@@ -193,30 +196,36 @@ impl<T: HasVersionTables> VersionedTable<T> {
         let record = record.clone();
         let work = move |tables: &mut Tables<'_>| {
             unmark(tables, &record)?;
-            insert_version(T::tables(tables).1, &record).map(drop)
+            insert_version(tables, &record, Reason::Kept, &VersionLabel::of_text(record.source()))
         };
         file.write(work).await
     }
 }
 
 fn put<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<bool, FileFault> {
+    let label = VersionLabel::of_text(record.source());
     let (current, _) = T::tables(tables);
     // A definition that cannot be decoded is replaced, even by one with the same hash.
     let known = readable(current.get(record.id())?.map(|found| revive::<T>(record.id(), found.value())))?;
     if let Some(known) = known.filter(|known| known.hash() == record.hash()) {
         check_unchanged(&known, record).map_err(FileFault::Refused)?;
+        labels::renew(tables, record, Reason::Unchanged, &label)?;
         return Ok(false);
     }
-    insert_current(tables, record)?;
+    insert_current(tables, record, &label)?;
     Ok(true)
 }
 
 /// Stores a version, and makes it the current one. A draft becomes an ordinary version.
-pub(super) fn insert_current<T: HasVersionTables>(tables: &mut Tables<'_>, record: &T) -> Result<(), FileFault> {
+pub(super) fn insert_current<T: HasVersionTables>(
+    tables: &mut Tables<'_>,
+    record: &T,
+    label: &VersionLabel,
+) -> Result<(), FileFault> {
     tables.drafts.remove((T::VERSIONS, record.id(), record.hash()))?;
-    let (current, versions) = T::tables(tables);
-    let bytes = insert_version(versions, record)?;
-    current.insert(record.id(), bytes.as_slice())?;
+    insert_version(tables, record, Reason::Applied, label)?;
+    let bytes = encode(T::WHAT, &record.fields())?;
+    T::tables(tables).0.insert(record.id(), bytes.as_slice())?;
     Ok(())
 }
 
@@ -229,22 +238,27 @@ fn readable<T>(found: Option<Result<T, FileFault>>) -> Result<Option<T>, FileFau
     }
 }
 
-/// Stores a version, and returns its bytes. A stored version never changes, so the same document only renews its time, and
-/// another one is refused. A version that cannot be decoded is replaced.
+/// Stores a version. A stored version never changes, so the same document only renews its time and label, and another
+/// one is refused. A version that cannot be decoded is replaced.
 pub(super) fn insert_version<T: HasVersionTables>(
-    versions: &mut Versions<'_>,
+    tables: &mut Tables<'_>,
     record: &T,
-) -> Result<Vec<u8>, FileFault> {
-    let key = (record.id(), record.hash());
+    reason: Reason,
+    label: &VersionLabel,
+) -> Result<(), FileFault> {
+    let (key, now) = ((record.id(), record.hash()), tables.clock.now());
+    let (_, versions) = T::tables(tables);
     let stored = readable(versions.get(key)?.map(|found| revive::<T>(record.id(), found.value())))?;
     if let Some(stored) = stored {
         check_unchanged(&stored, record).map_err(FileFault::Refused)?;
     }
-    let bytes = encode(T::WHAT, &record.fields())?;
+    let label = labels::stored(versions, key)?.after(reason, label, now);
+    let bytes = labels::encode_with(T::WHAT, record.fields(), &label)?;
     versions.insert(key, bytes.as_slice())?;
-    Ok(bytes)
+    Ok(())
 }
 
-fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {
+/// Decodes a definition.
+pub(super) fn revive<T: HasVersionTables>(id: &str, bytes: &[u8]) -> Result<T, FileFault> {
     T::from_version(decode(|| T::named(id), bytes)?).map_err(|source| FileFault::Damaged { what: T::named(id), source })
 }

@@ -12,7 +12,7 @@ use decisions::authoring::{NewDraft, Unusable, workflow_id};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use storage::store::{Definition, DraftVersion, Store, StoreError};
+use storage::store::{Definition, DraftVersion, Store, StoreError, VersionLabel};
 use thiserror::Error;
 use types::authoring::message::{Debugging, TestResults};
 use types::authoring::{Artifact, Origin, StoredState};
@@ -177,7 +177,8 @@ pub fn make(stored: &StoredState, answer: &Generation, base_hash: Option<&str>) 
     // One of the allowed tests is reserved for the engine's own.
     let tests = u32::try_from(cases.len() + 1).unwrap_or(u32::MAX);
     let draft = NewDraft { hash: hash.clone(), base_hash: base_hash.map(str::to_owned), tests, cases };
-    Ok(Made { version: DraftVersion { artifact, id, hash, document }, draft })
+    let version = DraftVersion { artifact, id, hash, document, label: VersionLabel::default() };
+    Ok(Made { version, draft })
 }
 
 fn read_cases(artifact: Artifact, found: &[Value]) -> Result<Vec<String>, String> {
@@ -220,7 +221,8 @@ pub async fn draft(
     let Some(hash) = hash.or(last) else { return Ok(None) };
     let (artifact, id) = (stored.artifact, workflow_id(stored));
     let document = store.version_document(artifact, &id, hash).await?;
-    Ok(document.map(|document| DraftVersion { artifact, id, hash: hash.to_owned(), document }))
+    let label = VersionLabel::default();
+    Ok(document.map(|document| DraftVersion { artifact, id, hash: hash.to_owned(), document, label }))
 }
 
 /// A draft for clients.

@@ -5,7 +5,7 @@ use super::{Workbench, checks};
 use crate::admission;
 use decisions::authoring::{Publication, workflow_id};
 use serde_json::Value;
-use storage::store::{Definition, DraftVersion, PublishDefinition, PublishEnd, StoreError};
+use storage::store::{Definition, DraftVersion, Over, PublishDefinition, PublishEnd, StoreError, VersionLabel};
 use thiserror::Error;
 use types::authoring::{Artifact, Published, StoredState};
 
@@ -135,9 +135,12 @@ pub async fn publish(
         Ok(admitted) => admitted,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let owner = order.owner.map(str::to_owned);
-    Ok(match store.publish(PublishDefinition { definition, over, owner }).await? {
+    let (over, owner) = (over.map_or(Over::Nothing, Over::Version), order.owner.map(str::to_owned));
+    let label = VersionLabel { by: Some(order.by.to_owned()), ..VersionLabel::default() };
+    Ok(match store.publish(PublishDefinition { definition, over, owner, label }).await? {
         PublishEnd::Published => Ok(Done { published, changed: true, warnings }),
+        // A concurrent publication of the same draft was first.
+        PublishEnd::Moved(Some(now)) if now == last.hash => Ok(Done { published, changed: false, warnings }),
         PublishEnd::Unchanged => Ok(Done { published, changed: false, warnings }),
         PublishEnd::Moved(now) => Err(Refusal::SourceChanged { id, base: last.base_hash.clone(), now }),
     })

@@ -42,6 +42,9 @@ const MAX_DETAIL: usize = 1_000;
 /// The reason of a turn that a budget has ended.
 pub(crate) const TOKEN_BUDGET: &str = "token_budget";
 
+/// The reason of a turn that ended because a human took the conversation over.
+const TAKEN_OVER: &str = "taken_over";
+
 /// Everything that the turns of a process share: connections, registries and settings.
 pub struct Services {
     /// Publishes events and jobs.
@@ -162,7 +165,26 @@ impl CancelReason {
 
     /// Reason for an operator's command, with the operator's name and the text that they gave.
     pub fn operator(reason: Option<&str>, by: Option<&str>) -> Self {
-        Self::new("operator", [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": "))
+        Self::by_person("operator", reason, by)
+    }
+
+    /// Reason for the command of a human who takes the conversation over.
+    pub fn takeover(reason: Option<&str>, by: Option<&str>) -> Self {
+        Self::by_person(TAKEN_OVER, reason, by)
+    }
+
+    fn by_person(word: &'static str, reason: Option<&str>, by: Option<&str>) -> Self {
+        Self::new(word, [by, reason].into_iter().flatten().collect::<Vec<_>>().join(": "))
+    }
+
+    /// True if a human takes the conversation over.
+    pub fn is_takeover(&self) -> bool {
+        self.word == TAKEN_OVER
+    }
+
+    /// True if this is the reason of a turn that a takeover has ended.
+    pub(crate) fn was_takeover(reason: &str) -> bool {
+        reason.strip_prefix(TAKEN_OVER).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
     }
 }
 

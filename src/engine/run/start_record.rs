@@ -131,7 +131,8 @@ fn with_history(history: &[Entry], query: &str) -> String {
     if history.is_empty() {
         return query.to_owned();
     }
-    let lines = transcript::lines_of(history, |role| match role {
+    let lines = transcript::lines_of(history, |entry| match entry.role {
+        _ if entry.is_note() => "人工给助手的备注（用户看不到）: ",
         Role::User => "用户: ",
         Role::Assistant => "助手: ",
         Role::Human => "人工: ",

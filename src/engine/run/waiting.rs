@@ -14,7 +14,7 @@ use crate::workflow::orchestration::pauses::Pauses;
 use base::http_client::bounded;
 use serde_json::json;
 use std::time::Duration;
-use types::job::{Command, JobBody};
+use types::job::{Command, Control, JobBody};
 use types::run::RunRecord;
 use types::session::Waiting;
 use types::step::StepRecord;
@@ -43,7 +43,7 @@ impl RunTurn<'_> {
         self.session.waiting.as_ref()?;
         let is_for_it = match &self.job.body {
             JobBody::Timer { timer_id, generation, .. } => self.session.armed(timer_id, *generation).is_some(),
-            JobBody::Answer { .. } | JobBody::Control { command: Command::Cancel, .. } => true,
+            JobBody::Answer { .. } | JobBody::Control(Control { command: Command::Cancel, .. }) => true,
             _ => false,
         };
         self.known.as_ref().filter(|_| is_for_it)
@@ -65,7 +65,7 @@ impl RunTurn<'_> {
     /// The reason if the job is an operator's command that cancels the waiting run.
     pub(super) fn cancels(&self) -> Option<CancelReason> {
         match &self.job.body {
-            JobBody::Control { command: Command::Cancel, reason, by, .. } if self.continued().is_some() => {
+            JobBody::Control(Control { command: Command::Cancel, reason, by, .. }) if self.continued().is_some() => {
                 Some(CancelReason::operator(reason.as_deref(), by.as_deref()))
             }
             _ => None,

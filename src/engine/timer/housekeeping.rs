@@ -9,7 +9,7 @@ use storage::queue::{Publish, Queue};
 use storage::store::Store;
 use storage::store::records::{AbandonedLane, IdleSession};
 use tracing::{debug, info, warn};
-use types::job::{Command, Job, JobBody};
+use types::job::{Command, Control, Job, JobBody};
 
 /// How long a lane may be without a lease holder before it is woken. The queue's own redelivery comes before that.
 const ABANDONED_AFTER: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ pub(super) async fn clean(queue: &dyn Queue, store: &dyn Store, idle: Duration) 
 /// Closes a session, unless its lane processes a message after `last_seq` before.
 pub(super) async fn close_idle(queue: &dyn Queue, session_id: &str, last_seq: u64) {
     let (reason, by) = (Some("idle".into()), Some("housekeeping".into()));
-    let body = JobBody::Control { command: Command::Close, name: None, reason, by, left_at: Some(last_seq) };
+    let body = JobBody::Control(Control { reason, by, left_at: Some(last_seq), ..Control::new(Command::Close) });
     publish(queue, session_id, format!("idle-{last_seq}"), body).await;
 }
 

@@ -24,7 +24,7 @@ impl Turn<'_> {
     }
 
     /// Ends the turn with the status `cancelled`. Cancels all timers, and apologises to the user unless this turn has
-    /// already replied to them.
+    /// already replied to them, or a human takes the conversation over.
     pub(super) fn cancel(mut self: Box<Self>, reason: &CancelReason) -> Result<Change, TurnError> {
         warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %reason, "turn cancelled");
         if self.messages().next().is_some() && self.entries.is_empty() {
@@ -37,13 +37,13 @@ impl Turn<'_> {
             self.transition(Status::Processing);
         }
         // In a dialogue, the last event reports the cancellation.
-        let talks = self.session.kind != Kind::Authoring;
+        let talks = self.session.kind != Kind::Authoring && !reason.is_takeover();
         if talks && !self.answered && (self.messages().next().is_some() || self.fired_timer().is_some()) {
             let text = self.apology(reason);
             self.reply(ReplyKind::Apology, "apology", &text);
         }
+        self.end_handoff(self.commander().as_deref());
         self.transition(Status::Cancelled);
-        self.session.handoff = None;
         self.session.waiting = None;
         self.session.task = None;
         self.finish(Outcome::Cancelled, TimerChange::Replace(Vec::new()))

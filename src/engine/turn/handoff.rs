@@ -14,9 +14,12 @@ use serde_json::{Map, Value, json};
 use std::convert::Infallible;
 use std::time::Instant;
 use storage::store::records::{Change, TimerChange};
+use tracing::warn;
 use types::action::Action;
 use types::agent::HandoffMode;
-use types::event::ReplyKind;
+use types::event::{EventType, HandoffChange, HandoffEvent, ReplyKind};
+use types::handoff::NAMELESS;
+use types::job::JobBody;
 use types::outcome::Outcome;
 use types::session::{Entry, Handoff, Role, Status, transcript};
 use types::timer::{NewTimer, timer_id};
@@ -25,13 +28,22 @@ use types::timer::{NewTimer, timer_id};
 pub(super) const HANDOFF_TIMEOUT: &str = "handoff_timeout";
 
 /// Limit in bytes on a summary. The session document stores it during the handoff.
-const MAX_SUMMARY: usize = 8 * 1024;
+pub(super) const MAX_SUMMARY: usize = 8 * 1024;
 
 /// Journal key of a human's reply, the last part of its `reply_id`.
 pub const HUMAN_REPLY: &str = "human";
 
 /// Index in the timer id of [`HANDOFF_TIMEOUT`] and of a waiting flow's timeout. Follow-up timers count from 0.
 pub(super) const TIMEOUT_INDEX: usize = usize::MAX;
+
+/// How a turn ends a handoff.
+#[derive(Default)]
+pub(super) struct HandBack<'h> {
+    /// Who hands the conversation back; `None` if no person does.
+    pub(super) by: Option<&'h str>,
+    /// A note for the agent's model.
+    pub(super) note: Option<&'h str>,
+}
 
 impl Turn<'_> {
     /// Publishes the response, executes the decision's action if it is not the handoff itself, and calls the handoff
@@ -62,24 +74,20 @@ impl Turn<'_> {
         }
         summary = bounded(&summary, MAX_SUMMARY);
         self.post("handoff", "handoff", &summary).await?;
-        self.session.handoff =
-            Some(Handoff { turn_id: self.turn_id().to_owned(), since: self.services.clock.now(), summary });
+        let unread = u32::try_from(self.messages().count()).unwrap_or(u32::MAX);
+        let begun = Handoff::begin(self.turn_id(), self.services.clock.now(), unread);
+        self.session.handoff = Some(Handoff { summary, ..begun });
         Ok(LoopEnd::Transferred)
     }
 
     /// Ends the turn after a handoff. In the mode `hold` the session stays `transferred` until an operator releases
     /// it or the timer fires; in the mode `notify` it becomes `ready` immediately.
     pub(super) fn finish_transfer(mut self: Box<Self>) -> Result<Change, TurnError> {
-        let config = &self.agent.config.handoff;
-        let timers = match config.mode() {
-            HandoffMode::Hold => vec![NewTimer {
-                timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
-                name: HANDOFF_TIMEOUT.to_owned(),
-                delay: config.timeout(),
-                action: None,
-                message: None,
-                traceparent: None,
-            }],
+        let timers = match self.agent.config.handoff.mode() {
+            HandoffMode::Hold => {
+                self.publish_handoff(HandoffChange::Opened, None);
+                vec![self.handoff_timer()]
+            }
             HandoffMode::Notify => {
                 self.session.handoff = None;
                 self.transition(Status::Ready);
@@ -89,41 +97,106 @@ impl Turn<'_> {
         self.finish(Outcome::Transferred, TimerChange::Replace(timers))
     }
 
-    /// True if a message during a handoff goes to the human: this turn's agent is the one that handed off, in the
-    /// mode `hold`.
-    pub(super) fn is_held(&self) -> bool {
-        !self.moved && self.agent.config.handoff.mode() == HandoffMode::Hold
+    /// The timer that ends the handoff.
+    pub(super) fn handoff_timer(&self) -> NewTimer {
+        NewTimer {
+            timer_id: timer_id(&self.session.session_id, self.turn_id(), TIMEOUT_INDEX),
+            name: HANDOFF_TIMEOUT.to_owned(),
+            delay: self.agent.config.handoff.timeout(),
+            action: None,
+            message: None,
+            traceparent: None,
+        }
     }
 
-    /// Handles a user's message during a handoff: forwards it to the service desk, without a reply from the agent.
+    /// True if a message during a handoff goes to the human: a person has claimed the conversation or taken it over, or this
+    /// turn's agent has handed it off in the mode `hold`. A message for another agent never does.
+    pub(super) fn is_held(&self) -> bool {
+        let hold = self.agent.config.handoff.mode() == HandoffMode::Hold;
+        !self.moved && (hold || self.was_taken_over() || self.is_claimed())
+    }
+
+    fn was_taken_over(&self) -> bool {
+        self.session.handoff.as_ref().is_some_and(|handoff| handoff.taken_over)
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.session.handoff.as_ref().is_some_and(|handoff| handoff.claim.is_some())
+    }
+
+    /// Handles a user's message during a handoff: forwards it to the service desk, without a reply from the agent. A
+    /// conversation that a human took over was never announced to the desk, so its messages are not forwarded.
     pub(super) async fn forward(mut self: Box<Self>) -> Result<Change, TurnError> {
         let summary = self.session.handoff.as_ref().map(|handoff| handoff.summary.clone()).unwrap_or_default();
-        for index in 0..self.jobs.len() {
+        let posted = if self.was_taken_over() { 0 } else { self.jobs.len() };
+        for index in 0..posted {
             match self.post(&format!("forward[{index}]"), "message", &summary).await {
                 Ok(()) => {}
+                // The person who has the conversation reads the message, whether or not the desk has it.
+                Err(Interruption::Cancel(problem)) if self.is_claimed() => {
+                    warn!(session_id = %self.session.session_id, turn_id = self.turn_id(), %problem, "not forwarded");
+                }
                 Err(interruption) => return self.interrupted(interruption),
             }
         }
-        self.finish(Outcome::Transferred, TimerChange::Keep)
+        let timers = self.message_waits();
+        self.finish(Outcome::Transferred, timers)
     }
 
-    /// Publishes a human's reply to the user. It is published even if the conversation has been released in the
-    /// meantime.
-    pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<String>) -> Result<Change, TurnError> {
+    /// Publishes a human's reply to the user, unless another person has the claim. It is published even if the
+    /// conversation has been released in the meantime.
+    pub(super) fn human_reply(mut self: Box<Self>, text: &str, by: Option<&str>) -> Result<Change, TurnError> {
+        let name = by.unwrap_or(NAMELESS);
+        if self.session.handoff.as_ref().is_some_and(|handoff| handoff.claim_of_another(name).is_some()) {
+            self.publish_handoff(HandoffChange::ReplyRefused, Some(name));
+            return self.finish_without_change();
+        }
         let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
         self.queue_reply(ReplyKind::Handoff, HUMAN_REPLY, text, metadata.clone());
         self.remember(Role::Human, text, Some(ReplyKind::Handoff), metadata);
-        self.finish(Outcome::Answered, TimerChange::Keep)
+        let timers = self.human_answered();
+        self.finish(Outcome::Answered, timers)
     }
 
-    /// Ends the handoff. Does nothing if the session is not `transferred`.
-    pub(super) fn release(mut self: Box<Self>) -> Result<Change, TurnError> {
+    /// Hands the conversation back to the agent. Does nothing if the session is not `transferred`.
+    pub(super) fn release(mut self: Box<Self>, HandBack { by, note }: HandBack<'_>) -> Result<Change, TurnError> {
         if self.status() != Status::Transferred {
             return self.finish_without_change();
         }
-        self.session.handoff = None;
+        if let Some(text) = note.filter(|note| !note.trim().is_empty()) {
+            self.remember_note(text, by);
+        }
+        self.end_handoff(by);
         self.transition(Status::Ready);
         self.finish(Outcome::Silent, TimerChange::Replace(Vec::new()))
+    }
+
+    /// Ends the handoff, if there is one. The event comes before the turn's last status, which ends the turn.
+    pub(super) fn end_handoff(&mut self, by: Option<&str>) {
+        if self.session.handoff.take().is_some() {
+            self.publish_handoff(HandoffChange::Released, by);
+        }
+    }
+
+    /// Who gave this turn's command.
+    pub(super) fn commander(&self) -> Option<String> {
+        match self.jobs.first().map(|job| &job.body) {
+            Some(JobBody::Control(order)) => order.by.clone(),
+            _ => None,
+        }
+    }
+
+    /// Queues the event of a change of the handoff, with the handoff as it is now.
+    pub(super) fn publish_handoff(&mut self, change: HandoffChange, by: Option<&str>) {
+        let event = HandoffEvent {
+            session_id: self.session.session_id.clone(),
+            turn_id: self.turn_id().to_owned(),
+            change,
+            by: by.map(str::to_owned),
+            handoff: self.session.handoff.clone(),
+            at: self.services.clock.now(),
+        };
+        self.publish(EventType::Handoff, &format!("handoff/{}", change.as_str()), &event);
     }
 
     /// Posts to the agent's handoff endpoint, as a step. A failure of the endpoint cancels the turn. Does nothing if the

@@ -11,7 +11,7 @@
 //! - `coordinator` is the loop of agents with `mode: coordinator`, whose decisions are validated before they are
 //!   carried out.
 //! - `author` is the turn of an authoring dialogue.
-//! - `handoff` gives the conversation to a human, `pending_flow` handles flows that ask the user, and `cancel` ends a
+//! - `handoff` gives the conversation to a human, `claim` decides which of several people has it, `pending_flow` handles flows that ask the user, and `cancel` ends a
 //!   turn with the status `cancelled`.
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have ended; `notice` is the
 //!   reply for a run that a coordinator has started.
@@ -23,6 +23,7 @@
 mod act;
 mod author;
 mod cancel;
+mod claim;
 mod control;
 mod coordinator;
 mod decide;
@@ -54,7 +55,7 @@ use crate::journal::Guard;
 use definitions::agent::AgentRecord;
 use std::sync::Arc;
 use storage::store::records::Change;
-use types::job::{Job, JobBody};
+use types::job::{Control, Job, JobBody};
 use types::session::{Kind, Session};
 
 /// Input of [`run`] and [`give_up`].
@@ -89,14 +90,11 @@ pub async fn run(services: &Services, input: Box<TurnInput>) -> Result<Option<Ch
         JobBody::Timer { timer_id, generation, .. } => {
             Box::pin(turn.timer_fired(timer_id, *generation)).await.map(Some)
         }
-        JobBody::Control { left_at: Some(seq), .. } if !turn.is_idle_since(*seq) => {
+        JobBody::Control(Control { left_at: Some(seq), .. }) if !turn.is_idle_since(*seq) => {
             turn.finish_without_change().map(Some)
         }
-        JobBody::Control { command, name, reason, by, .. } => {
-            let why = CancelReason::operator(reason.as_deref(), by.as_deref());
-            Box::pin(turn.control(*command, name.as_deref(), &why)).await.map(Some)
-        }
-        JobBody::Reply { text, by } => turn.human_reply(text, by.clone()).map(Some),
+        JobBody::Control(order) => Box::pin(turn.control(order)).await.map(Some),
+        JobBody::Reply { text, by } => turn.human_reply(text, by.as_deref()).map(Some),
         JobBody::Resume { run_id, outcome } => Box::pin(turn.add_run_result(run_id, outcome)).await.map(Some),
         JobBody::Run { .. } | JobBody::Answer { .. } | JobBody::Wake => Ok(None),
     }

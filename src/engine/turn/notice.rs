@@ -13,7 +13,7 @@ use types::session::{Role, Status};
 
 impl Turn<'_> {
     /// Replies with the outcome of the run. Timers, a question that waits, and a handoff stay as they are. No model is
-    /// asked.
+    /// asked. While a person has the conversation, the notice is held.
     pub(super) fn give_notice(mut self: Box<Self>, run: &RunRecord, outcome: &Value) -> Result<Change, TurnError> {
         let text = |name: &str| outcome[name].as_str().unwrap_or_default();
         let status = text("status");
@@ -26,6 +26,9 @@ impl Turn<'_> {
         // Prompts escape the inserted values, so the output is added afterwards.
         let notice = [notice.trim(), text("output")].join("\n\n");
         let fields = [("run_id", run.run_id.as_str()), ("workflow_id", &run.workflow_id), ("status", status)];
+        if self.holds_back(notice.trim()) {
+            return self.finish(Outcome::Silent, TimerChange::Keep);
+        }
         let metadata = fields.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect();
         let is_transferred = self.status() == Status::Transferred;
         if !is_transferred {

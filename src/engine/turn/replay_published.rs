@@ -36,7 +36,7 @@ impl Turn<'_> {
                     }
                 }
                 Event::Authoring(event) => shown.push(Arc::unwrap_or_clone(event)),
-                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) => {}
+                Event::Step(_) | Event::Run(_) | Event::Decision(_) | Event::Turn(_) | Event::Handoff(_) => {}
             }
         }
         Ok(shown)

@@ -1,8 +1,9 @@
 //! Turns for a timer that fires.
 
+use super::claim::CLAIM_TIMEOUT;
 use super::coordinator::First;
 use super::decision::{Decision, NextStatus};
-use super::handoff::HANDOFF_TIMEOUT;
+use super::handoff::{HANDOFF_TIMEOUT, HandBack};
 use super::pending_flow::FLOW_TIMEOUT;
 use super::state::Turn;
 use crate::action::system::Operation;
@@ -32,7 +33,10 @@ impl Turn<'_> {
             return self.finish_without_change();
         };
         if timer.name == HANDOFF_TIMEOUT && self.session.handoff.is_some() {
-            return self.release();
+            return self.release(HandBack::default());
+        }
+        if timer.name == CLAIM_TIMEOUT && self.session.handoff.is_some() {
+            return self.expire_claim();
         }
         if timer.name == FLOW_TIMEOUT && self.session.waiting.is_some() {
             return Box::pin(self.time_out_flow()).await;

@@ -19,7 +19,7 @@ impl Turn<'_> {
                 return Box::pin(self.forward()).await;
             }
             // Another agent, or a configuration without `hold`, takes the conversation back from the human.
-            self.session.handoff = None;
+            self.end_handoff(None);
         }
         if let Some(waiting) = self.session.waiting.take() {
             // Boxed so that this rare branch does not enlarge every turn's future.

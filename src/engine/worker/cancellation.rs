@@ -1,7 +1,8 @@
 //! Cancellations of the turn in flight.
 //!
-//! The `cancel` command waits in the lane behind the turn that it is to cancel. So its publisher, or a worker that is
-//! woken for it while another worker holds the lease, sends a hint to all workers. The worker that drives the lane then
+//! The `cancel` command, and the `claim` with which a human takes the conversation over, wait in the lane behind the turn
+//! that they are to cancel. So the publisher, or a worker that is
+//! woken for the command while another worker holds the lease, sends a hint to all workers. The worker that drives the lane then
 //! reads the command from the stream. A hint alone cancels nothing.
 
 use super::{WorkerState, intake};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use storage::queue::{CancelHint, Message};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
-use types::job::{Command, Job, JobBody};
+use types::job::{Command, Control, Job, JobBody};
 
 /// Pause before the worker subscribes to the hints again.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
@@ -59,17 +60,18 @@ async fn handle_hint(shared: &WorkerState, hint: &CancelHint) {
 
 /// Cancels the current turn if `message`, which waits behind it, is a cancel command.
 pub(super) fn cancel_if_commanded(shared: &WorkerState, message: &Message) {
-    if message.payload.len() > MAX_COMMAND_BYTES || !contains(&message.payload, b"cancel") {
+    let may_cancel = || contains(&message.payload, b"cancel") || contains(&message.payload, b"take_over");
+    if message.payload.len() > MAX_COMMAND_BYTES || !may_cancel() {
         return;
     }
     let Ok(job) = intake::decode(message) else { return };
     if let Some(reason) = cancellation(&job) {
-        info!(session_id = message.session_id, seq = message.seq, %reason, "cancel command received; cancelling the turn");
+        info!(session_id = message.session_id, seq = message.seq, %reason, "command received; cancelling the turn");
         shared.lanes.cancel(&message.session_id, message.seq, reason);
     }
 }
 
-/// Sends a cancel hint to all workers if `job`, whose lane another worker holds, is a cancel command.
+/// Sends a cancel hint to all workers if `job`, whose lane another worker holds, cancels the turns before it.
 pub(super) async fn notify_workers(shared: &WorkerState, job: &Job, seq: u64) {
     if cancellation(job).is_none() {
         return;
@@ -82,8 +84,11 @@ pub(super) async fn notify_workers(shared: &WorkerState, job: &Job, seq: u64) {
 
 fn cancellation(job: &Job) -> Option<CancelReason> {
     match &job.body {
-        JobBody::Control { command: Command::Cancel, reason, by, .. } => {
+        JobBody::Control(Control { command: Command::Cancel, reason, by, .. }) => {
             Some(CancelReason::operator(reason.as_deref(), by.as_deref()))
+        }
+        JobBody::Control(Control { command: Command::Claim, take_over: true, reason, by, .. }) => {
+            Some(CancelReason::takeover(reason.as_deref(), by.as_deref()))
         }
         _ => None,
     }

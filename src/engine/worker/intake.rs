@@ -90,7 +90,7 @@ pub(super) fn is_of_run(job: &Job, session: &Session) -> bool {
 pub(super) fn check_job_of_run(job: &Job, session: &Session) -> Result<(), RejectedJob> {
     let id = &session.session_id;
     let reason = match (&job.body, session.kind) {
-        (JobBody::Run { .. } | JobBody::Control { .. } | JobBody::Timer { .. } | JobBody::Answer { .. }, Kind::Run) => {
+        (JobBody::Run { .. } | JobBody::Control(_) | JobBody::Timer { .. } | JobBody::Answer { .. }, Kind::Run) => {
             return Ok(());
         }
         (_, Kind::Run) => format!(
@@ -135,8 +135,8 @@ pub(super) async fn workflow_of(shared: &WorkerState, job: &Job) -> Result<Pin, 
     Err(RejectedJob::new(Cause::Invalid, reason, Some(job)).into())
 }
 
-/// Finds the agent version for a job: the current version for a user message, and for other jobs the version with which
-/// the session last ran, if it is still stored.
+/// Finds the agent version for a job: the current version for a user message that names none, and for other jobs the
+/// version with which the session last ran, if it is still stored.
 pub(super) async fn agent_of(
     shared: &WorkerState,
     job: &Job,
@@ -151,6 +151,9 @@ pub(super) async fn agent_of(
         let reason = "the session is new and the job has no agent_id";
         return Err(RejectedJob::new(Cause::Invalid, reason, Some(job)).into());
     };
+    if let Some(hash) = named_version(job) {
+        return version_of(shared, job, agent_id, hash).await;
+    }
     if job.user_message().is_none()
         && let Some(hash) = session.map(|session| session.workflow_state.hash.as_str()).filter(|hash| !hash.is_empty())
         && let Some(version) = skip_unreadable(shared.store().agent_version(agent_id, hash).await)?
@@ -175,6 +178,31 @@ pub(super) async fn agent_of(
     Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
 }
 
+/// The version of its agent that a user's message names.
+fn named_version(job: &Job) -> Option<&str> {
+    job.user_message()?.agent_version.as_deref().filter(|hash| !hash.is_empty())
+}
+
+/// Finds the version that a message names, which may be a draft.
+async fn version_of(
+    shared: &WorkerState,
+    job: &Job,
+    agent_id: &str,
+    hash: &str,
+) -> Result<Arc<AgentRecord>, IntakeError> {
+    let reason = match skip_unreadable(shared.store().agent_version(agent_id, hash).await)? {
+        None => format!(
+            "agent `{agent_id}` has no version `{hash}`; `turnwheel agents versions {agent_id}` lists those that are \
+             stored"
+        ),
+        Some(agent) if agent.config.is_task_agent() => {
+            format!("version `{hash}` of `{agent_id}` is a task agent, which takes no chat sessions")
+        }
+        Some(agent) => return Ok(agent),
+    };
+    Err(RejectedJob::new(Cause::UnknownAgent, reason, Some(job)).into())
+}
+
 /// The agent of an authoring dialogue: the version with the hash `pinned`, else the applied one, else the built-in one.
 /// Refuses a message for another agent.
 pub(super) async fn authoring_agent(
@@ -186,6 +214,9 @@ pub(super) async fn authoring_agent(
         && named != AGENT_ID
     {
         return Err(names_another_agent(job, named).into());
+    }
+    if let Some(hash) = named_version(job) {
+        return version_of(shared, job, AGENT_ID, hash).await;
     }
     if let Some(hash) = pinned.filter(|hash| !hash.is_empty())
         && let Some(version) = skip_unreadable(shared.store().agent_version(AGENT_ID, hash).await)?

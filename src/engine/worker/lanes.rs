@@ -73,10 +73,20 @@ struct Lane {
     lost: CancellationToken,
     /// The sequence of the current turn.
     turn: u64,
+    /// The current turn began while a human had the conversation. A takeover does not cancel it: there is nothing to take
+    /// over.
+    with_human: bool,
     /// Cancels the current turn.
     cancelled: CancellationToken,
     /// Sequence and reason of the last cancellation that is known to wait in the lane.
     cancel: Option<(u64, CancelReason)>,
+}
+
+impl Lane {
+    /// Whether a command at this sequence cancels the current turn.
+    fn is_cancelled_by(&self, seq: u64, reason: &CancelReason) -> bool {
+        self.turn < seq && !(self.with_human && reason.is_takeover())
+    }
 }
 
 /// A delivery that waits in its lane.
@@ -137,15 +147,16 @@ impl Lanes {
         lane.lost.clone()
     }
 
-    /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn.
-    pub(super) fn start_turn(&self, session_id: &str, seq: u64) -> CancellationToken {
+    /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn, or
+    /// takes the conversation over unless it is `with_human` already.
+    pub(super) fn start_turn(&self, session_id: &str, seq: u64, with_human: bool) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();
-        lane.turn = seq;
+        (lane.turn, lane.with_human) = (seq, with_human);
         if lane.cancelled.is_cancelled() {
             lane.cancelled = CancellationToken::new();
         }
-        if lane.cancel.as_ref().is_some_and(|(cancel, _)| seq < *cancel) {
+        if lane.cancel.as_ref().is_some_and(|(cancel, reason)| lane.is_cancelled_by(*cancel, reason)) {
             lane.cancelled.cancel();
         }
         lane.cancelled.clone()
@@ -156,11 +167,11 @@ impl Lanes {
     pub(super) fn cancel(&self, session_id: &str, seq: u64, reason: CancelReason) {
         let mut lanes = self.lock();
         let Some(lane) = lanes.get_mut(session_id) else { return };
+        if lane.is_cancelled_by(seq, &reason) {
+            lane.cancelled.cancel();
+        }
         if lane.cancel.as_ref().is_none_or(|(known, _)| *known < seq) {
             lane.cancel = Some((seq, reason));
-        }
-        if lane.turn < seq {
-            lane.cancelled.cancel();
         }
     }
 

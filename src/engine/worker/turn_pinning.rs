@@ -155,8 +155,8 @@ struct Merged {
     job: Job,
 }
 
-/// Returns the user messages that wait behind `message`. Stops at a job of another type, at a job for another agent, or
-/// at the end of the lane.
+/// Returns the user messages that wait behind `message`. Stops at a job of another type, at a job for another agent or
+/// version of it, or at the end of the lane.
 async fn messages_to_merge(
     shared: &WorkerState,
     session: &Session,
@@ -168,7 +168,9 @@ async fn messages_to_merge(
     let mut found: Vec<Merged> = Vec::new();
     let same_agent = |job: &Job| {
         let of = |job: &Job| job.user_message().and_then(|message| message.agent_id.clone());
-        job.user_message().is_some() && of(job).is_none_or(|agent_id| Some(agent_id) == of(first))
+        let version = |job: &Job| job.user_message().and_then(|message| message.agent_version.clone());
+        let is_same = of(job).is_none_or(|agent_id| Some(agent_id) == of(first)) && version(job) == version(first);
+        job.user_message().is_some() && is_same
     };
     let known = match end {
         End::Limits => 0,

@@ -145,7 +145,8 @@ async fn no_path_leaves_the_folder() {
     }
 }
 
-/// The sources from which the console is built, below the folder `console`.
+/// The sources from which the console is built, below the folder `console`. The types of the API are none: they are
+/// generated from `openapi.json`, and git does not keep them.
 fn sources(console: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![console.join("src")];
@@ -162,6 +163,7 @@ fn sources(console: &Path) -> Vec<PathBuf> {
             found.push(console.join(name));
         }
     }
+    found.retain(|path| !path.ends_with("src/api/schema.d.ts"));
     found
 }
 
@@ -184,8 +186,5 @@ fn the_build_is_that_of_its_sources() {
     let console = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console");
     let manifest = fs::read(console.join("dist/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
-    if !console.join("src").exists() {
-        return;
-    }
     assert_eq!(manifest["sources"], digest(&console), "build the console again: `npm run build` in the folder console");
 }

@@ -2,13 +2,17 @@
 
 use super::support::{ADMIN, ANNA, Begun, entry, request, says, start, start_with, state, with_token};
 use crate::author::{Author, AuthorError, AuthorRequest};
-use crate::generated::workflow_agent::ConversationRequest;
+use crate::generated::workflow_agent::{ConversationRequest, ConversationResponse};
 use crate::invalid::Invalid;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
+use http::uri::PathAndQuery;
 use std::time::Duration;
+use tokio::time::Instant;
+use tonic::client::Grpc;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+use tonic_prost::ProstCodec;
 use types::authoring::{Speaker, Stage};
 
 const MIB: usize = 1024 * 1024;
@@ -106,6 +110,60 @@ async fn a_call_holds_its_admission_until_its_responses_are_read() {
     while server.admitted() > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn responses_that_the_client_does_not_read_for_a_minute_are_dropped() {
+    let mut server = start().await;
+    let mut responses = server.client().process_conversation(call("x", ADMIN)).await.unwrap().into_inner();
+    let begun = server.next().await;
+    // More than the window of the stream, and fewer than make the author wait.
+    for index in 0..6 {
+        begun.respond(says(&"长".repeat(MIB), None, index == 5));
+    }
+    begun.dropped().await;
+    tokio::time::pause();
+    let begun = Instant::now();
+    while server.admitted() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(begun.elapsed().as_secs().clamp(60, 62), begun.elapsed().as_secs(), "{:?}", begun.elapsed());
+    tokio::time::resume();
+    let status = loop {
+        if let Err(status) = responses.message().await {
+            break status;
+        }
+    };
+    assert_eq!((status.code(), status.message().contains("does not read")), (Code::Aborted, true), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_call_whose_message_does_not_arrive_for_a_minute_ends() {
+    let mut server = start().await;
+    let mut client = Grpc::new(server.channel());
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/workflow_agent.WorkflowAgent/ProcessConversation");
+    let codec = ProstCodec::<ConversationRequest, ConversationResponse>::default();
+    let request = with_token(stream::pending(), ADMIN);
+    let mut called = std::pin::pin!(client.streaming(request, path, codec));
+    let admitted = async {
+        while server.admitted() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        answered = &mut called => panic!("answered without a message: {answered:?}"),
+        () = admitted => {}
+    }
+    tokio::time::pause();
+    let begun = Instant::now();
+    let status = called.await.unwrap_err();
+    assert_eq!((status.code(), begun.elapsed().as_secs()), (Code::DeadlineExceeded, 60), "{status:?}");
+    tokio::time::resume();
+    while server.admitted() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.begun.try_recv().is_err(), "the author sees no such call");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::evidence::{Lane, SeenCall};
 use std::collections::HashMap;
-use types::job::{Command, JobBody};
+use types::job::{Command, Control, JobBody};
 use types::outcome::Outcome;
 use types::step::StepRecord;
 use types::timer::timer_id;
@@ -89,7 +89,8 @@ fn was_given_up(turn: &TurnRecord) -> bool {
 
 /// True if an operator's cancellation interrupted the call: the turn recorded nothing after it.
 fn was_broken_off(turn: &TurnRecord, steps: Option<&Vec<StepRecord>>, call: &SeenCall) -> bool {
-    let by_operator = turn.reason.as_deref().is_some_and(|reason| reason.starts_with("operator"));
+    let by_human = |reason: &str| reason.starts_with("operator") || reason.starts_with("taken_over");
+    let by_operator = turn.reason.as_deref().is_some_and(by_human);
     by_operator && steps.into_iter().flatten().all(|step| step.at <= call.at)
 }
 
@@ -149,7 +150,7 @@ fn timers(lane: &Lane) -> Vec<String> {
 }
 
 fn arms(turn: &TurnRecord, id: &str) -> bool {
-    let indexes = (0..16).chain([usize::MAX]);
+    let indexes = (0..16).chain([usize::MAX - 1, usize::MAX]);
     indexes.into_iter().any(|index| timer_id(&turn.session_id, &turn.turn_id, index) == id)
 }
 
@@ -158,8 +159,12 @@ fn arms(turn: &TurnRecord, id: &str) -> bool {
 fn cancels(turn: &TurnRecord) -> bool {
     match &turn.job.body {
         JobBody::UserMessage(_) => !turn.statuses.is_empty(),
-        JobBody::Control { command: Command::CancelTimers, name: Some(_), .. } => false,
-        JobBody::Control { .. } => turn.outcome != Outcome::Noop,
+        JobBody::Control(Control { command: Command::CancelTimers, name: Some(_), .. }) => false,
+        // These change only the timeout of a claim.
+        JobBody::Control(Control { command: Command::Unclaim | Command::Transfer | Command::Note, .. }) => false,
+        // A takeover changes the status, the claim of a conversation that is handed off does not.
+        JobBody::Control(Control { command: Command::Claim, .. }) => !turn.statuses.is_empty(),
+        JobBody::Control(_) => turn.outcome != Outcome::Noop,
         _ => false,
     }
 }

@@ -1,7 +1,8 @@
-//! Drafts of authoring dialogues: versions of agents and workflows that are not published, and their publication.
+//! Drafts: versions of agents and workflows that are not in use, and their publication.
 
 use super::Result;
 use super::versioned::Versioned;
+use super::versions::VersionLabel;
 use async_trait::async_trait;
 use base::error::SharedError;
 use definitions::agent::AgentRecord;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use types::authoring::Artifact;
 use types::canonical;
 
-/// A document that a dialogue has made. It may be invalid for every program.
+/// A document that a dialogue or a person has made. That of a dialogue may be invalid for every program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DraftVersion {
     /// Its kind.
@@ -21,6 +22,8 @@ pub struct DraftVersion {
     pub hash: String,
     /// The whole file.
     pub document: Value,
+    /// Its text, who has made it, and why.
+    pub label: VersionLabel,
 }
 
 impl DraftVersion {
@@ -71,15 +74,39 @@ impl Definition {
     }
 }
 
+/// The version that a publication may replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Any, or none.
+    Anything,
+    /// None: the id must be unused.
+    Nothing,
+    /// The version with this hash.
+    Version(String),
+}
+
+impl Over {
+    /// Whether the current version may be replaced. `known` is its hash.
+    pub fn allows(&self, known: Option<&str>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Nothing => known.is_none(),
+            Self::Version(hash) => known == Some(hash),
+        }
+    }
+}
+
 /// A definition to put into use.
 #[derive(Clone, Debug)]
 pub struct PublishDefinition {
     /// The definition.
     pub definition: Definition,
-    /// The hash of the version that it replaces; `None` if the id must be unused.
-    pub over: Option<String>,
+    /// The version that it may replace.
+    pub over: Over,
     /// The user who owns it from now on; `None` leaves the owner as it is.
     pub owner: Option<String>,
+    /// Its text, who publishes it, and why.
+    pub label: VersionLabel,
 }
 
 /// The result of a [`PublishDefinition`].
@@ -87,22 +114,24 @@ pub struct PublishDefinition {
 pub enum PublishEnd {
     /// The definition is the current version now.
     Published,
-    /// It was already the current version. Nothing is changed.
+    /// It was already the current version, which keeps a text or note that is given with it.
     Unchanged,
-    /// Another version is the current one, with this hash. Nothing is changed.
+    /// Not the expected version is the current one, but the one with this hash. Nothing is changed.
     Moved(Option<String>),
 }
 
-/// Drafts of authoring dialogues, and their publication.
+/// Drafts, and their publication.
 ///
-/// A draft is a version with the field `draft_of`: the sessions to which it belongs. Listings do not show it, and
-/// quotas do not count it. It is deleted with the last of its sessions
-/// ([`Erasure::erase_records`](super::Erasure::erase_records)), not with the agent or workflow of its id. When it
-/// becomes the current version of its id, it becomes an ordinary version.
+/// A draft is a version with the field `draft_of`: the sessions of the dialogues to which it belongs. Listings of
+/// agents and workflows do not show it, and quotas do not count it. It is deleted with the last of its sessions
+/// ([`Erasure::erase_records`](super::Erasure::erase_records)), not with the agent or workflow of its id. A draft that
+/// no dialogue has made belongs to [`NO_DIALOGUE`](super::NO_DIALOGUE): it expires like an ordinary version, and is
+/// deleted with its agent or workflow. When a draft becomes the current version of its id, it becomes an ordinary
+/// version.
 #[async_trait]
 pub trait Drafts {
-    /// Stores a draft of a session. If the version exists and is not a draft, it stays unchanged. Durable on return.
-    /// Refuses a version that is stored with another document.
+    /// Stores a draft of a session. If the version exists and is not a draft, only its text and note change. Durable on
+    /// return. Refuses a version that is stored with another document.
     async fn put_draft(&self, draft: DraftVersion, session_id: &str) -> Result<()>;
 
     /// Returns the document of a version, even if it cannot be decoded as an agent or a workflow.

@@ -233,6 +233,10 @@ pub fn apply(session: &mut Session, change: &Change, now: Timestamp) {
     match &change.timers {
         TimerChange::Keep => {}
         TimerChange::Remove(ids) => session.timers.retain(|timer| !ids.contains(&timer.timer_id)),
+        TimerChange::Exchange { removed, added } => {
+            session.timers.retain(|timer| !removed.contains(&timer.timer_id));
+            session.timers.extend(added.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)));
+        }
         TimerChange::Replace(timers) => {
             session.timers = timers.iter().cloned().map(|timer| timer.arm(now, change.timer_generation)).collect();
         }

@@ -4,6 +4,7 @@
 //!   concurrent calls into bulk commands.
 //! - [`records`]: the requests and results of these calls. [`session_query`]: the filter of a listing of sessions.
 //! - [`authoring`]: the states of authoring dialogues. [`drafts`]: the documents that they make.
+//! - [`versions`]: the versions of agents and workflows, with who stored them, when and why.
 //! - [`erasure`]: deletes what belongs to a session, a user or an agent.
 //! - [`lane`]: the rules of a lane, as functions on a session in memory.
 //! - [`session_cache`]: the cache of the sessions that this process saw last.
@@ -22,14 +23,16 @@ pub mod process;
 pub mod session_cache;
 pub mod session_query;
 pub mod versioned;
+pub mod versions;
 
 pub use authoring::{Authoring, AuthoringQuery, AuthoringSummary, NewAuthoring, SaveAuthoring, Saved};
-pub use drafts::{Definition, DraftVersion, Drafts, PublishDefinition, PublishEnd};
+pub use drafts::{Definition, DraftVersion, Drafts, Over, PublishDefinition, PublishEnd};
 pub use erasure::{ErasedDefinition, ErasedRecords, Erasure, ExpiredVersions, SeizedLane};
 pub use process::ANNOUNCE_INTERVAL;
 pub use process::{ANNOUNCEMENT_EXPIRY, Process};
 pub use records::*;
 pub use versioned::{Damaged, Listed};
+pub use versions::{NO_DIALOGUE, VersionDetails, VersionEntry, VersionLabel, Versions};
 
 use crate::backup::FileCopy;
 use crate::queue::Storage;
@@ -120,7 +123,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// take effect. [`Store::put_agent`], [`Store::put_workflow`], [`Store::renew`] and [`Store::prune`] write several
 /// documents: when dropped they may have written some of them, and the caller can repeat them.
 #[async_trait]
-pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
+pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static {
     // --- the lane
 
     /// Takes the lease of a session's lane, and begins or resumes a turn. Creates the session if it does not exist.
@@ -194,8 +197,8 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     async fn agent_version(&self, agent_id: &str, hash: &str) -> Result<Option<Arc<AgentRecord>>>;
 
     /// Makes a version of an agent the current one. Durable on return, and every later [`Store::agent`] in any process
-    /// returns it. Returns false when this version already was the current one. Refuses a version that is stored with
-    /// another document.
+    /// returns it. Returns false when this version already was the current one. Keeps the text of the record as the
+    /// version's source. Refuses a version that is stored with another document.
     async fn put_agent(&self, agent: AgentRecord) -> Result<bool>;
 
     /// Returns the number of stored versions of an agent.
@@ -235,8 +238,8 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     async fn workflow_version(&self, workflow_id: &str, hash: &str) -> Result<Option<Arc<WorkflowRecord>>>;
 
     /// Makes a version of a workflow the current one. Durable on return, and every later [`Store::workflow`] in any
-    /// process returns it. Returns false when this version already was the current one. Refuses a version that is stored
-    /// with another document.
+    /// process returns it. Returns false when this version already was the current one. Keeps the text of the record as
+    /// the version's source. Refuses a version that is stored with another document.
     async fn put_workflow(&self, workflow: WorkflowRecord) -> Result<bool>;
 
     /// Returns the number of stored versions of a workflow.
@@ -310,6 +313,9 @@ pub trait Store: Authoring + Drafts + Erasure + Send + Sync + 'static {
     /// Returns the kept prompt of a recorded step, compressed as it was recorded. `None` if the step or its prompt is not
     /// stored.
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Returns a page of the sessions that are handed off, in the order of [`HandoffPlace`], and how many there are.
+    async fn handoffs(&self, query: HandoffQuery) -> Result<HandoffPage>;
 
     /// Returns at most `limit` turns of a session, newest first by `started_at`. Equal starts are ordered by
     /// `committed_at`, then by turn id, both descending.

@@ -2,10 +2,14 @@
 
 pub use super::session_query::{SessionPage, SessionPlace, SessionQuery};
 use base::clock::Moment;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
+use types::access::Scope;
 use types::event::OutEvent;
+use types::page::{Bounds, Page};
 use types::run::RunRecord;
 use types::session::{Entry, Handoff, Kind, Session, Status, Task, Waiting, WorkflowState};
 use types::step::StepRecord;
@@ -207,6 +211,13 @@ pub enum TimerChange {
     Keep,
     /// Removes the timers with these ids: a timer that has fired, or timers that an operator cancels.
     Remove(Vec<String>),
+    /// Removes the timers with these ids, and adds others. All further ones stay.
+    Exchange {
+        /// The ids of the timers to remove.
+        removed: Vec<String>,
+        /// The timers to add. Due times count from the store's time of the commit.
+        added: Vec<NewTimer>,
+    },
     /// Replaces all timers; an empty list cancels them. Due times count from the store's time of the commit.
     Replace(Vec<NewTimer>),
 }
@@ -229,6 +240,81 @@ pub struct LeaseKey {
     pub session_id: String,
     /// The epoch of the lease.
     pub epoch: u64,
+}
+
+/// Which handoffs to list.
+#[derive(Clone, Debug)]
+pub struct HandoffQuery {
+    /// Only sessions that this scope covers.
+    pub scope: Scope,
+    /// Only handoffs of this agent's conversations.
+    pub agent_id: Option<String>,
+    /// Only handoffs of this channel's conversations.
+    pub channel: Option<String>,
+    /// The person whose claims are counted, and listed if `state` says so.
+    pub by: Option<String>,
+    /// The handoffs to list.
+    pub state: HandoffState,
+    /// The part of the listing.
+    pub bounds: Bounds<HandoffPlace>,
+}
+
+/// The state of a handoff.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HandoffState {
+    /// No one has the claim.
+    #[default]
+    Waiting,
+    /// The person of the query has the claim.
+    Mine,
+    /// All handoffs.
+    All,
+}
+
+/// How many handoffs there are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HandoffCounts {
+    /// Without a claim.
+    pub waiting: u64,
+    /// With a claim of the person who asks.
+    pub mine: u64,
+    /// All handoffs.
+    pub all: u64,
+}
+
+/// A part of the handoffs.
+#[derive(Clone, Debug)]
+pub struct HandoffPage {
+    /// The sessions, which lack their histories except for the last entry.
+    pub page: Page<Session>,
+    /// The number of handoffs that the query's scope, agent and channel cover.
+    pub counts: HandoffCounts,
+}
+
+/// The place of a handoff in the listing: 0 if the user waits and 1 otherwise; since when the user waits, or else when the
+/// handoff began; the session.
+pub type HandoffPlace = (u64, (Timestamp, String));
+
+impl HandoffQuery {
+    /// All handoffs, for `by`.
+    pub fn all(by: Option<&str>, limit: usize) -> Self {
+        Self {
+            scope: Scope::default(),
+            agent_id: None,
+            channel: None,
+            by: by.map(str::to_owned),
+            state: HandoffState::All,
+            bounds: Bounds::first(limit),
+        }
+    }
+}
+
+/// The place of a session in the listing of handoffs; `None` if it is not handed off.
+pub fn handoff_place(session: &Session) -> Option<HandoffPlace> {
+    let handoff = session.handoff.as_ref()?;
+    let class = u64::from(handoff.waiting_since.is_none());
+    Some((class, (handoff.waiting_since.unwrap_or(handoff.since), session.session_id.clone())))
 }
 
 /// The place of a turn among those of its session: its start, its commit, its id.

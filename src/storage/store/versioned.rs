@@ -30,6 +30,8 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     fn hash(&self) -> &str;
     /// Returns the whole file.
     fn document(&self) -> &Value;
+    /// Returns the text from which the file was parsed, if it is known.
+    fn source(&self) -> Option<&str>;
     /// Returns the time at which the definition was stored.
     fn updated_at(&self) -> Timestamp;
     /// Returns the session that owns the definition. Such a definition is in no listing and expires.
@@ -148,6 +150,10 @@ impl Versioned for AgentRecord {
         &self.document
     }
 
+    fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
     fn updated_at(&self) -> Timestamp {
         self.updated_at
     }
@@ -175,6 +181,10 @@ impl Versioned for WorkflowRecord {
 
     fn document(&self) -> &Value {
         &self.document
+    }
+
+    fn source(&self) -> Option<&str> {
+        self.source.as_deref()
     }
 
     fn updated_at(&self) -> Timestamp {

@@ -223,6 +223,10 @@ pub struct HandoffConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<schema::Duration>", extend("default" = "24h"))]
     pub timeout: Option<Lenient>,
+    /// When a person who has the conversation and does not reply to the user loses the claim; 10 min unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Duration>", extend("default" = "10m"))]
+    pub claim_timeout: Option<Lenient>,
 }
 
 impl HandoffConfig {
@@ -234,6 +238,11 @@ impl HandoffConfig {
     /// How long a handoff lasts without a release.
     pub fn timeout(&self) -> Duration {
         self.timeout.map_or(Duration::from_secs(24 * 3600), |timeout| timeout.0)
+    }
+
+    /// How long a claim lasts while a user's message waits.
+    pub fn claim_timeout(&self) -> Duration {
+        self.claim_timeout.map_or(Duration::from_secs(600), |timeout| timeout.0)
     }
 }
 

@@ -16,6 +16,10 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// others.
 pub const MAX_TEXT: usize = 64 * 1024;
 
+/// The kind of an entry that tells the agent's model something and was not sent to the user: the note with which a human
+/// hands the conversation back.
+pub const NOTE: &str = "note";
+
 /// More than the longest id of a turn, in bytes.
 const MAX_ID: usize = 1024;
 
@@ -43,7 +47,7 @@ pub struct Entry {
     /// The turn that recorded it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub turn_id: String,
-    /// The kind of reply, for a message of the agent.
+    /// The kind of reply, for a message of the agent. `note`: the user did not get this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Further data, such as attachments.
@@ -108,6 +112,11 @@ fn json_bytes(value: &Value) -> usize {
 }
 
 impl Entry {
+    /// True for a text to the agent's model that was not sent to the user.
+    pub fn is_note(&self) -> bool {
+        self.kind.as_deref() == Some(NOTE)
+    }
+
     fn bytes(&self) -> usize {
         self.text.len() + self.turn_id.len() + self.metadata.bytes
     }

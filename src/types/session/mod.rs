@@ -7,6 +7,7 @@ pub mod search;
 
 pub mod transcript;
 
+pub use crate::handoff::{Claim, Handoff};
 pub use crate::status::{IllegalTransition, Status};
 pub use history::{Entry, Role};
 pub use search::Words;
@@ -83,18 +84,6 @@ pub struct OpenTurn {
     pub at: Timestamp,
     /// How many attempts have started. An attempt that a worker's stop interrupts does not count.
     pub attempt: u32,
-}
-
-/// The handoff of a conversation to a human.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Handoff {
-    /// The turn that handed the conversation off.
-    pub turn_id: String,
-    /// When the handoff began.
-    pub since: Timestamp,
-    /// The summary for the service desk.
-    #[serde(default)]
-    pub summary: String,
 }
 
 /// A flow that has asked the user a question and waits for the answer in the next message.

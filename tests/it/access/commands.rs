@@ -37,6 +37,7 @@ const LOCAL: [&str; 18] = [
 const OF_THE_SYSTEM: [&str; 3] = ["backup", "restore", "migrate"];
 
 const READERS: &[Role] = &[Viewer, Agent, Operator, Admin];
+const AGENTS: &[Role] = &[Agent, Operator, Admin];
 const OPERATORS: &[Role] = &[Operator, Admin];
 const AUTHORS: &[Role] = &[Author, Operator, Admin];
 const AUTHORS_AND_READERS: &[Role] = &[Author, Viewer, Agent, Operator, Admin];
@@ -44,8 +45,9 @@ const ADMINS: &[Role] = &[Admin];
 const FRONT_ENDS: &[Role] = &[Channel, Admin];
 
 /// The commands that ask a gateway: the command, its arguments, the roles that may call it.
-const RULES: [(&str, &str, &[Role]); 43] = [
+const RULES: [(&str, &str, &[Role]); 50] = [
     ("agents apply", "agent.json", ADMINS),
+    ("agents versions", "sales", READERS),
     ("agents list", "", READERS),
     ("agents show", "sales", READERS),
     ("agents diff", "agent.json", READERS),
@@ -62,7 +64,12 @@ const RULES: [(&str, &str, &[Role]); 43] = [
     ("sessions show", "s1", &[Channel, Viewer, Agent, Operator, Admin]),
     ("sessions prompts", "s1 m-1", READERS),
     ("sessions cancel", "s1", OPERATORS),
-    ("sessions release", "s1", &[Agent, Operator, Admin]),
+    ("sessions release", "s1", AGENTS),
+    ("sessions claim", "s1", AGENTS),
+    ("sessions unclaim", "s1", AGENTS),
+    ("sessions transfer", "s1 --to li", AGENTS),
+    ("sessions note", "s1 hi", AGENTS),
+    ("handoffs", "", READERS),
     ("sessions close", "s1", OPERATORS),
     ("sessions delete", "s1", ADMINS),
     ("users delete", "u1", ADMINS),
@@ -77,6 +84,7 @@ const RULES: [(&str, &str, &[Role]); 43] = [
     ("workflows show", "research_workflow", READERS),
     ("workflows run", "smart_router hi", AUTHORS),
     ("workflows apply", "workflow.json", ADMINS),
+    ("workflows versions", "research_workflow", READERS),
     ("workflows delete", "w1", ADMINS),
     ("runs list", "", READERS),
     ("runs show", "r1", READERS),

@@ -25,8 +25,8 @@ use tempfile::TempDir;
 use types::session::Status;
 
 /// A gateway whose callers have tokens. The token of a caller is its name and `-token`.
-struct Guarded {
-    gateway: Gateway,
+pub struct Guarded {
+    pub gateway: Gateway,
     _tokens: TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Guarded {
     }
 
     /// A gateway for the workers of an engine.
-    async fn of(engine: &Engine, entries: &[Value]) -> Self {
+    pub async fn of(engine: &Engine, entries: &[Value]) -> Self {
         Self::on(&engine.queue, &engine.store, &engine.settings, entries).await
     }
 
@@ -68,11 +68,11 @@ impl Guarded {
         request.send().await.unwrap()
     }
 
-    async fn get(&self, caller: &str, path: &str) -> (u16, Value) {
+    pub async fn get(&self, caller: &str, path: &str) -> (u16, Value) {
         answered(self.ask(caller, Method::GET, path, None).await).await
     }
 
-    async fn post(&self, caller: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub async fn post(&self, caller: &str, path: &str, body: &Value) -> (u16, Value) {
         answered(self.ask(caller, Method::POST, path, Some(body)).await).await
     }
 

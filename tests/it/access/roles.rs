@@ -10,11 +10,13 @@ use types::access::Role;
 /// The rights in the contract.
 fn is_allowed(role: Role, method: &str, path: &str) -> bool {
     let ends = |ends: &[&str]| ends.iter().any(|end| path.ends_with(end));
-    let judges = path == "/api/v1/decisions/validate";
+    let checks =
+        ["/api/v1/decisions/validate", "/api/v1/agents/validate", "/api/v1/workflows/validate"].contains(&path);
     let starts_a_run = ends(&["/run"]);
     let starts_runs = method == "post" && path == "/api/v1/workflows/{workflow_id}/runs";
     let reads = method == "get" && !starts_a_run && path != "/api/v1/audit";
-    let talks = method == "post" && ends(&["/reply", "/release"]);
+    let talks =
+        method == "post" && ends(&["/reply", "/release", "/claim", "/unclaim", "/transfer", "/notes", "/typing"]);
     let controls = method == "post"
         && (path.contains("/sessions/{session_id}/") || path.contains("/dead/") || path.contains("/runs"));
     let authors = ["/api/v1/session", "/api/v1/chat/", "/api/v1/workflow/", "/api/v1/authoring/"];
@@ -37,9 +39,9 @@ fn is_allowed(role: Role, method: &str, path: &str) -> bool {
                 || starts_a_run
                 || starts_runs
         }
-        Role::Viewer => reads || judges,
-        Role::Agent => reads || judges || talks,
-        Role::Operator => reads || judges || talks || controls || starts_a_run || authors || replays,
+        Role::Viewer => reads || checks,
+        Role::Agent => reads || checks || talks,
+        Role::Operator => reads || checks || talks || controls || starts_a_run || authors || replays,
     }
 }
 
@@ -68,6 +70,7 @@ fn asked(path: &str) -> String {
         .replace("{run_id}", "r1")
         .replace("{user_id}", "u1")
         .replace("{which}", "7")
+        .replace("{hash}", "h1")
         .replace("{action_type}", "respond")
         .replace("{replay_id}", "p1")
 }

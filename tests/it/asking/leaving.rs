@@ -12,6 +12,7 @@ on_both_backends!(
     a_word_that_is_a_choice_is_an_answer,
     a_flow_is_forgotten_when_nobody_answers_in_time,
     operators_take_a_session_out_of_a_flow,
+    a_takeover_takes_a_session_out_of_a_flow,
     a_message_for_another_agent_leaves_the_flow,
     cancelling_timers_leaves_the_wait_alone,
 );
@@ -84,6 +85,22 @@ async fn operators_take_a_session_out_of_a_flow(backend: Backend) {
         assert_eq!(last_of(&engine, ReplyKind::Response).await, "说：A1001");
     }
     assert!(done.all().is_empty());
+}
+
+async fn a_takeover_takes_a_session_out_of_a_flow(backend: Backend) {
+    let (engine, done) = engine(backend, json!({})).await;
+    engine.start_worker();
+    engine.say("s1", "m-1", "售后").await;
+    let order = json!({"type": "control", "session_id": "s1", "job_id": "c-1", "command": "claim", "by": "li",
+                       "take_over": true});
+    engine.publish_job("s1", order).await;
+    engine.turn("s1", "c-1").await;
+    let session = engine.session("s1").await;
+    assert!(session.waiting.is_none() && session.timers.iter().all(|timer| timer.name != "flow_timeout"));
+    assert_eq!(session.workflow_state.status, Status::Transferred);
+    let said = engine.said("s1").await.len();
+    engine.say("s1", "m-2", "A1001").await;
+    assert_eq!((engine.said("s1").await.len(), done.all().len()), (said, 0), "neither the flow nor the agent answers");
 }
 
 async fn a_message_for_another_agent_leaves_the_flow(backend: Backend) {

@@ -12,12 +12,12 @@ use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
 use storage::queue::{DeadLetter, Queue, QueueError};
-use storage::store::records::{Acquired, Change, Committed};
+use storage::store::records::{Acquired, Change, Committed, HandoffQuery};
 use storage::store::{NewAuthoring, SaveAuthoring, Saved, Store};
 use tokio_util::sync::CancellationToken;
 use types::authoring::{Stage, StoredState, WorkflowContext};
 use types::cause::Cause;
-use types::session::{Role, Session};
+use types::session::{Handoff, Role, Session};
 
 async fn store() -> (Arc<dyn Store>, ClusterHandles) {
     let servers = cluster().await;
@@ -118,6 +118,25 @@ async fn a_session_that_was_deleted_is_made_anew() {
     kit::run_turn(&second, "s", 4, says("c")).await;
     kit::run_turn(&second, "s", 5, |_| ()).await;
     assert_eq!(history(&first, 6).await, ["c"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handoff_of_an_earlier_version_is_read_and_listed() {
+    let (store, other, servers) = two_stores().await;
+    let client = mongodb::Client::with_uri_str(&servers.mongodb_uri).await.unwrap();
+    let sessions = client.database(&servers.database).collection::<Document>("sessions");
+    let begun = Handoff::begin("m-1", base::clock::now(), 1);
+    let since = begun.since;
+    kit::run_turn(&store, "s", 1, |change| change.handoff = Some(begun)).await;
+    let new = doc! {"handoff.notes": "", "handoff.unread": "", "handoff.held": "", "handoff.waiting_since": ""};
+    sessions.update_one(doc! {"_id": "s"}, doc! {"$unset": new}).await.unwrap();
+    let left = sessions.find_one(doc! {"_id": "s"}).await.unwrap().unwrap();
+    let fields: Vec<_> = left.get_document("handoff").unwrap().keys().cloned().collect();
+    assert_eq!(fields, ["turn_id", "since", "summary"]);
+    let listed = other.handoffs(HandoffQuery::all(None, 10)).await.unwrap();
+    let handoff = listed.page.items[0].handoff.clone().unwrap();
+    assert_eq!(handoff, Handoff { turn_id: "m-1".into(), since, ..Handoff::default() });
+    assert_eq!((listed.counts.all, listed.counts.waiting), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,8 @@ type Sessions = Arc<dyn Store>;
 
 fn version(artifact: Artifact, id: &str, hash: &str, mut document: Value) -> DraftVersion {
     document["id"] = json!(id);
-    DraftVersion { artifact, id: id.into(), hash: hash.into(), document }
+    let (id, hash, label) = (id.into(), hash.into(), VersionLabel::default());
+    DraftVersion { artifact, id, hash, document, label }
 }
 
 fn of_agent(hash: &str) -> DraftVersion {
@@ -31,8 +32,9 @@ async fn document(store: &Sessions, draft: &DraftVersion) -> Option<Value> {
 
 async fn publish(store: &Sessions, hash: &str, over: Option<&str>, owner: Option<&str>) -> PublishEnd {
     let definition = Definition::Agent(record(hash));
-    let (over, owner) = (over.map(str::to_owned), owner.map(str::to_owned));
-    store.publish(PublishDefinition { definition, over, owner }).await.unwrap()
+    let over = over.map_or(Over::Nothing, |hash| Over::Version(hash.to_owned()));
+    let (owner, label) = (owner.map(str::to_owned), VersionLabel::default());
+    store.publish(PublishDefinition { definition, over, owner, label }).await.unwrap()
 }
 
 pub async fn a_draft_is_a_version_that_nothing_lists_or_counts(store: Sessions) {
@@ -78,7 +80,7 @@ pub async fn a_published_draft_is_an_ordinary_version(store: Sessions) {
     store.put_draft(of_agent("h1"), "s1").await.unwrap();
     assert_eq!(publish(&store, "h1", None, Some("alice")).await, PublishEnd::Published);
     assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h1", "seen at once");
-    assert_eq!(publish(&store, "h1", None, Some("alice")).await, PublishEnd::Unchanged, "again");
+    assert_eq!(publish(&store, "h1", Some("h1"), Some("alice")).await, PublishEnd::Unchanged, "again");
     assert_eq!(store.owner(Artifact::Agent, "sales").await.unwrap().as_deref(), Some("alice"));
     assert_eq!(store.owner(Artifact::Workflow, "sales").await.unwrap(), None);
     assert_eq!(store.drop_drafts("s1").await.unwrap(), 0);
@@ -104,7 +106,8 @@ pub async fn a_publication_replaces_only_what_its_caller_has_seen(store: Session
     assert_eq!(publish(&store, "h2", Some("h1"), Some("bob")).await, PublishEnd::Published);
     assert_eq!(store.agent("sales").await.unwrap().unwrap().hash, "h2");
     let workflow = Definition::Workflow(workflow("w", "v1"));
-    let publish = PublishDefinition { definition: workflow.clone(), over: None, owner: Some("bob".into()) };
+    let (over, owner, label) = (Over::Nothing, Some("bob".into()), VersionLabel::default());
+    let publish = PublishDefinition { definition: workflow.clone(), over, owner, label };
     assert_eq!(store.publish(publish).await.unwrap(), PublishEnd::Published);
     assert_eq!(store.workflow("w").await.unwrap().unwrap().hash, workflow.hash());
     // Of two who have seen the same version, one replaces it.

@@ -7,9 +7,11 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::*;
-use types::access::Role;
+use types::access::{self, Scope};
 use types::audit::{AuditEntry, AuditQuery};
+use types::page::Bounds;
 use types::run::{RunQuery, RunRecord, RunStatus};
+use types::session::{Handoff, Role, Status};
 use types::timestamp::Timestamp;
 
 pub async fn turns_are_listed_by_start_then_commit_then_id(store: Arc<dyn Store>) {
@@ -77,6 +79,69 @@ pub async fn runs_are_listed_by_their_end(store: Arc<dyn Store>) {
     assert_eq!(ids(&store, by_end).await, ["a", "e", "c"], "a resumed run has not ended");
 }
 
+pub async fn handoffs_are_listed_by_their_wait_and_counted(store: Arc<dyn Store>) {
+    let begin = clock::now();
+    let at = |seconds: u64| begin.plus(Duration::from_secs(seconds));
+    // Since when the user waits, when the handoff began, and who has the claim. `f` is not handed off.
+    let all = [
+        ("a", Some(30), 1, None),
+        ("b", None, 5, Some("li")),
+        ("c", Some(10), 9, Some("li")),
+        ("d", None, 2, None),
+        ("e", Some(10), 3, Some("wang")),
+    ];
+    for (id, waits, since, claimed) in all {
+        run_turn(&store, id, 1, |change| {
+            let mut handoff = Handoff::begin("m-1", at(since), 0);
+            handoff.waiting_since = waits.map(at);
+            if let Some(name) = claimed {
+                handoff.give_to(name, at(0), at(60));
+            }
+            change.workflow_state.status = Status::Transferred;
+            change.handoff = Some(handoff);
+            change.history = vec![entry(Role::User, "第一句"), entry(Role::User, &format!("最后一句 {id}"))];
+            change.agent_id = if id == "e" { "support".into() } else { "sales".into() };
+        })
+        .await;
+    }
+    run_turn(&store, "f", 1, |change| change.history = vec![entry(Role::User, "你好")]).await;
+    let listed = async |query: HandoffQuery| {
+        let HandoffPage { page, counts } = store.handoffs(query).await.unwrap();
+        let last = |session: &types::session::Session| {
+            assert_eq!(session.history.len(), 1, "only the last entry");
+            assert_eq!(session.history[0].text, format!("最后一句 {}", session.session_id));
+            session.session_id.clone()
+        };
+        let ids: Vec<String> = page.items.iter().map(last).collect();
+        (ids.join(""), page.has_more, (counts.waiting, counts.mine, counts.all))
+    };
+    let query = |state, by: Option<&str>| HandoffQuery { state, ..HandoffQuery::all(by, 10) };
+    assert_eq!(listed(query(HandoffState::All, Some("li"))).await, ("ceadb".into(), false, (2, 2, 5)));
+    assert_eq!(listed(query(HandoffState::Waiting, Some("li"))).await, ("ad".into(), false, (2, 2, 5)));
+    assert_eq!(listed(query(HandoffState::Mine, Some("li"))).await, ("cb".into(), false, (2, 2, 5)));
+    assert_eq!(listed(query(HandoffState::Mine, None)).await, (String::new(), false, (2, 0, 5)));
+    let of_agent = HandoffQuery { agent_id: Some("support".into()), ..HandoffQuery::all(None, 10) };
+    assert_eq!(listed(of_agent).await, ("e".into(), false, (0, 0, 1)));
+    let scope = Scope { agents: vec!["sales".into()], ..Scope::default() };
+    assert_eq!(listed(HandoffQuery { scope, ..HandoffQuery::all(None, 10) }).await.0, "cadb");
+    for limit in 1..=5 {
+        let (mut found, mut after) = (String::new(), None);
+        loop {
+            let bounds = Bounds { after: after.clone(), ..Bounds::first(limit) };
+            let page = store.handoffs(HandoffQuery { bounds, ..HandoffQuery::all(None, limit) }).await.unwrap().page;
+            assert!(page.items.len() <= limit);
+            found.extend(page.items.iter().map(|session| session.session_id.as_str()));
+            after = page.items.last().and_then(handoff_place);
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(found, "ceadb", "in pages of {limit}");
+    }
+    run_turn(&store, "c", 2, |change| change.agent_id = "sales".into()).await;
+    assert_eq!(listed(query(HandoffState::All, Some("li"))).await, ("eadb".into(), false, (2, 1, 4)));
+}
+
 pub async fn processes_are_listed_by_start_then_id_until_they_depart(store: Arc<dyn Store>) {
     let process = |id: &str, start: Option<i64>| Process {
         process_id: id.into(),
@@ -126,7 +191,7 @@ pub async fn the_audit_trail_is_read_from_its_end_and_on_from_an_entry(store: Ar
         id: id.to_owned(),
         at,
         by: "李雷".into(),
-        role: Role::Operator,
+        role: access::Role::Operator,
         action: "cancel_session".into(),
         target: "session/s1".into(),
         detail: serde_json::Map::from_iter([("a.b".to_owned(), json!("$x"))]),

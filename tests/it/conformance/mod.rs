@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`], [`queue`], [`event_log`] and
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`], [`versions`], [`queue`], [`event_log`] and
 //! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
 //! `cluster` on NATS and MongoDB.
 
@@ -21,6 +21,7 @@ mod session_listing;
 pub mod session_plans;
 mod store;
 mod values;
+mod versions;
 
 /// Generates a test for each case. `open` returns a fresh `(Arc<dyn …>, guard)`.
 macro_rules! cases {
@@ -64,6 +65,7 @@ macro_rules! store_suite {
             the_history_drops_what_the_caller_says
             recent_jobs_are_the_last_hundred
             timers_are_kept_removed_and_replaced
+            timers_are_exchanged_and_the_others_stay
             closing_and_handoff_are_set_and_cleared
             a_flow_that_waits_is_set_and_cleared
             a_suspended_task_is_set_and_cleared
@@ -114,6 +116,7 @@ macro_rules! store_suite {
             runs_are_listed_by_their_end
             processes_are_listed_by_start_then_id_until_they_depart
             a_session_whose_lane_is_open_is_not_idle
+            handoffs_are_listed_by_their_wait_and_counted
             a_limit_of_zero_lists_nothing
             the_audit_trail_is_read_from_its_end_and_on_from_an_entry
         }
@@ -156,6 +159,13 @@ macro_rules! store_suite {
             a_publication_replaces_only_what_its_caller_has_seen
             a_deleted_definition_leaves_the_drafts_to_their_dialogues
             drafts_expire_only_without_their_dialogues
+        }
+        $crate::conformance::cases! { $open, versions:
+            a_version_keeps_its_text_and_who_applied_it_last
+            a_draft_of_a_person_is_listed_published_and_deleted_with_its_agent
+            a_draft_of_a_person_expires_unless_a_conversation_uses_it
+            open_conversations_with_another_version_are_counted
+            a_workflow_s_versions_have_labels_too
         }
         $crate::conformance::cases! { $open, values:
             odd_keys_and_values_survive_in_the_profile_and_history

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::store::*;
+use types::handoff::{HeldText, Note};
 use types::session::{Handoff, Kind, Role, Status, WorkflowState};
 use types::timestamp::Timestamp;
 use types::turn::DayUse;
@@ -16,7 +17,7 @@ use types::turn::DayUse;
 pub async fn a_commit_applies_every_field(store: Arc<dyn Store>) {
     let taken = grant(&store, "s", 1).await;
     let state = WorkflowState { hash: "h2".into(), need_greeting: false, status: Status::Cancelled };
-    let handoff = Handoff { turn_id: "m-1".into(), since: clock::now(), summary: "要求人工".into() };
+    let handoff = Handoff { summary: "要求人工".into(), ..handoff_with_everything() };
     let closed = clock::now();
     let change = Change {
         agent_id: "support".into(),
@@ -132,9 +133,43 @@ pub async fn timers_are_kept_removed_and_replaced(store: Arc<dyn Store>) {
     assert!(due().await.is_empty());
 }
 
+pub async fn timers_are_exchanged_and_the_others_stay(store: Arc<dyn Store>) {
+    let due = || async {
+        let due = store.due_timers(LONG * 3, 10).await.unwrap();
+        due.timers.into_iter().map(|due| due.timer.timer_id).collect::<Vec<_>>()
+    };
+    let armed = run_turn(&store, "s", 1, |change| {
+        change.timer_generation = 1;
+        change.timers = TimerChange::Replace(vec![timer("handoff", LONG * 2), timer("claim-1", LONG)]);
+    })
+    .await;
+    let exchange = |removed: &[&str], added: &[&str]| TimerChange::Exchange {
+        removed: removed.iter().map(|id| (*id).to_owned()).collect(),
+        added: added.iter().map(|id| timer(id, LONG)).collect(),
+    };
+    let changed = run_turn(&store, "s", 2, |change| change.timers = exchange(&["claim-1", "gone"], &["claim-2"])).await;
+    assert_eq!(changed.timers[0], armed.timers[0], "it is due when it was due");
+    assert_eq!((changed.timers[1].timer_id.as_str(), changed.timers[1].generation), ("claim-2", 1));
+    assert_eq!((changed.timers.len(), changed.timer_generation), (2, 1));
+    assert_eq!(due().await, ["claim-2", "handoff"]);
+    let added = run_turn(&store, "s", 3, |change| change.timers = exchange(&[], &["claim-3"])).await;
+    assert_eq!(added.timers.len(), 3);
+    let removed = run_turn(&store, "s", 4, |change| change.timers = exchange(&["claim-2", "claim-3"], &[])).await;
+    assert_eq!((removed.timers, due().await), (vec![armed.timers[0].clone()], vec!["handoff".to_owned()]));
+}
+
+/// A handoff of which no field is empty.
+fn handoff_with_everything() -> Handoff {
+    let mut handoff = Handoff::begin("m-1", clock::now(), 3);
+    handoff.taken_over = true;
+    handoff.give_to("李雷", clock::now(), clock::now().plus(LONG));
+    handoff.add_note(Note { id: "c-1".into(), by: "韩梅梅".into(), at: clock::now(), text: "$set: {}".into() });
+    handoff.hold(HeldText { text: "稍等".into(), at: clock::now() });
+    handoff
+}
+
 pub async fn closing_and_handoff_are_set_and_cleared(store: Arc<dyn Store>) {
-    let (closed, handoff) =
-        (clock::now(), Handoff { turn_id: "m-1".into(), since: clock::now(), summary: String::new() });
+    let (closed, handoff) = (clock::now(), Handoff::begin("m-1", clock::now(), 0));
     let set = run_turn(&store, "s", 1, |change| {
         change.closed_at = Some(closed);
         change.handoff = Some(handoff.clone());

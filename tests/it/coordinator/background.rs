@@ -99,7 +99,7 @@ fn line(event: &Event) -> String {
         Event::Reply(reply) => format!("reply {} {}", reply.kind.as_str(), reply.reply_id.rsplit_once('/').unwrap().1),
         Event::Step(step) => format!("step {} {}", step.kind, step.key),
         Event::Decision(event) => format!("{} {}", text(event, "type"), text(event, "decision_type")),
-        Event::Run(_) | Event::Turn(_) | Event::Authoring(_) => "another event".to_owned(),
+        Event::Run(_) | Event::Turn(_) | Event::Authoring(_) | Event::Handoff(_) => "another event".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::support::engine::{DEADLINE, Engine};
 use crate::support::eventually;
 use crate::support::script::{ScriptedModel, decision, plan};
 use serde_json::{Value, json};
-use types::job::{Command, JobBody};
+use types::job::{Command, Control, JobBody};
 use types::session::{Role, Status};
 
 #[tokio::test]
@@ -23,11 +23,8 @@ async fn operators_commands_go_onto_the_lane() {
         let first = backend.queue.next_in_lane("s1", 0, 0).await.unwrap().unwrap();
         let job = backend.queue.next_in_lane("s1", first.seq, 0).await.unwrap().unwrap().job().unwrap();
         assert_eq!(answer["job_id"], job.job_id.as_str());
-        let expected =
-            JobBody::Control {
-                command, name: None, reason: Some("错单".into()), by: Some("li".into()), left_at: None
-            };
-        assert_eq!(job.body, expected);
+        let expected = Control { reason: Some("错单".into()), by: Some("li".into()), ..Control::new(command) };
+        assert_eq!(job.body, JobBody::Control(expected));
         let url = format!("{}/api/v1/sessions/s1/{verb}", gateway.base);
         assert_eq!(gateway.client.post(&url).send().await.unwrap().status(), 202, "the body is optional");
         let list = gateway.client.post(url).json(&json!([null, "错单"])).send().await.unwrap();

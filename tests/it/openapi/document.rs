@@ -87,7 +87,7 @@ async fn the_description_is_whole() {
         let place = reference.strip_prefix('#').unwrap();
         assert!(document.pointer(place).is_some(), "{reference} does not exist");
     }
-    for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent", "TurnEvent"] {
+    for name in ["Reply", "StatusEvent", "StepEvent", "RunEvent", "TurnEvent", "HandoffEvent"] {
         assert!(document["components"]["schemas"][name].is_object(), "the payload of events is described: {name}");
     }
     let tags: BTreeSet<&str> =
@@ -230,6 +230,7 @@ fn check_events(described: &Described, name: &str, content: &Value) {
             Some("status") => "StatusEvent",
             Some("step") => "StepEvent",
             Some("turn") => "TurnEvent",
+            Some("handoff") => "HandoffEvent",
             Some("test") => "TrialBegin",
             Some("end") => "TrialEnd",
             _ if name.ends_with("/chat/stream") => "AuthoringEvent",
@@ -248,7 +249,7 @@ fn check_events(described: &Described, name: &str, content: &Value) {
     }
     assert!(!checked.is_empty(), "{name} has no example with data");
     if name.ends_with("/sessions/{session_id}/events") {
-        assert_eq!(checked, ["reply", "run", "status", "step", "turn"].into());
+        assert_eq!(checked, ["handoff", "reply", "run", "status", "step", "turn"].into());
     }
 }
 

@@ -1,6 +1,7 @@
 //! `/openapi.json` against the gateway that serves it: every route is described, every description has a route, and
-//! responses match their schemas. [`document`] reads the document itself.
+//! responses match their schemas. [`document`] reads the document itself, [`console`] the copy that the console has.
 
+mod console;
 mod document;
 mod requests;
 
@@ -26,6 +27,16 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/agents"),
     ("get", "/api/v1/agents/{agent_id}"),
     ("put", "/api/v1/agents/{agent_id}"),
+    ("post", "/api/v1/agents/validate"),
+    ("get", "/api/v1/agents/{agent_id}/versions"),
+    ("post", "/api/v1/agents/{agent_id}/versions"),
+    ("get", "/api/v1/agents/{agent_id}/versions/{hash}"),
+    ("post", "/api/v1/agents/{agent_id}/versions/{hash}/apply"),
+    ("post", "/api/v1/workflows/validate"),
+    ("get", "/api/v1/workflows/{workflow_id}/versions"),
+    ("post", "/api/v1/workflows/{workflow_id}/versions"),
+    ("get", "/api/v1/workflows/{workflow_id}/versions/{hash}"),
+    ("post", "/api/v1/workflows/{workflow_id}/versions/{hash}/apply"),
     ("get", "/api/v1/audit"),
     ("post", "/api/v1/backup"),
     ("get", "/api/v1/authoring/catalogue"),
@@ -40,6 +51,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("post", "/api/v1/decisions/validate"),
     ("get", "/api/v1/doctor"),
     ("get", "/api/v1/events"),
+    ("get", "/api/v1/handoffs"),
     ("post", "/api/v1/login"),
     ("post", "/api/v1/logout"),
     ("get", "/api/v1/me"),
@@ -65,11 +77,16 @@ const ENDPOINTS: &[(&str, &str)] = &[
     ("get", "/api/v1/sessions"),
     ("get", "/api/v1/sessions/{session_id}"),
     ("post", "/api/v1/sessions/{session_id}/cancel"),
+    ("post", "/api/v1/sessions/{session_id}/claim"),
     ("post", "/api/v1/sessions/{session_id}/close"),
     ("get", "/api/v1/sessions/{session_id}/events"),
+    ("post", "/api/v1/sessions/{session_id}/notes"),
     ("post", "/api/v1/sessions/{session_id}/release"),
     ("post", "/api/v1/sessions/{session_id}/reply"),
     ("post", "/api/v1/sessions/{session_id}/timers/cancel"),
+    ("post", "/api/v1/sessions/{session_id}/transfer"),
+    ("post", "/api/v1/sessions/{session_id}/typing"),
+    ("post", "/api/v1/sessions/{session_id}/unclaim"),
     ("get", "/api/v1/sessions/{session_id}/decisions"),
     ("get", "/api/v1/sessions/{session_id}/turns"),
     ("get", "/api/v1/sessions/{session_id}/turns/{turn_id}"),
@@ -192,6 +209,7 @@ async fn every_route_is_described_and_every_description_is_routed() {
             .replace("{run_id}", "r1")
             .replace("{user_id}", "u1")
             .replace("{which}", "7")
+            .replace("{hash}", "h1")
             .replace("{action_type}", "fly")
     };
     for path in expected.iter().map(|(_, path)| path) {
@@ -262,6 +280,9 @@ async fn what_is_published_fits_its_description() {
     // A turn without a change of the status ends with an event of its own.
     let released: Value = gateway.post("/api/v1/sessions/s1/release", &json!({})).await.json().await.unwrap();
     events.extend(stream.until_end_of(released["job_id"].as_str().unwrap()).await);
+    let claim = json!({"by": "li", "take_over": true});
+    let claimed: Value = gateway.post("/api/v1/sessions/s1/claim", &claim).await.json().await.unwrap();
+    events.extend(stream.until_end_of(claimed["job_id"].as_str().unwrap()).await);
     let run = gateway.run("smart_router", &json!({"query": "q", "run_id": "r1"})).await.rest().await;
     assert!(!run.is_empty());
     events.extend(RunEvents::of(gateway.get("/api/v1/runs/r1/events").await).rest().await);
@@ -272,6 +293,7 @@ async fn what_is_published_fits_its_description() {
             Some("step") => "StepEvent",
             Some("run") => "RunEvent",
             Some("turn") => "TurnEvent",
+            Some("handoff") => "HandoffEvent",
             other => panic!("{other:?}"),
         };
         let schema = json!({"$ref": format!("#/components/schemas/{name}")});
@@ -280,5 +302,5 @@ async fn what_is_published_fits_its_description() {
         assert!(problems.is_empty(), "{name}: {problems:?}\n{data:#}");
         kinds.insert(name);
     }
-    assert_eq!(kinds.len(), 5, "{kinds:?}");
+    assert_eq!(kinds.len(), 6, "{kinds:?}");
 }

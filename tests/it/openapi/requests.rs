@@ -150,10 +150,95 @@ pub(super) fn requests() -> Vec<DescribedRequest> {
         asked(get, "/api/v1/models", "/api/v1/models", None, 200),
     ]
     .into_iter()
+    .chain(requests_about_handoffs())
     .chain(requests_about_workflows())
+    .chain(requests_about_versions())
     .chain(requests_about_decisions())
     .chain(requests_about_dialogues())
     .collect()
+}
+
+/// Requests about versions of agents and workflows.
+fn requests_about_versions() -> Vec<DescribedRequest> {
+    let (get, post) = (Method::GET, Method::POST);
+    let (checked, all) = ("/api/v1/agents/validate", "/api/v1/agents/{agent_id}/versions");
+    let (one, apply) = ("/api/v1/agents/{agent_id}/versions/{hash}", "/api/v1/agents/{agent_id}/versions/{hash}/apply");
+    let agent = json!({"id": "tried", "sop": "问候", "greating": "您好"});
+    let text = |source: &str| Some(json!({"source": source}));
+    let (of_workflow, shown) =
+        ("/api/v1/workflows/{workflow_id}/versions", "/api/v1/workflows/{workflow_id}/versions/{hash}");
+    let applied = "/api/v1/workflows/{workflow_id}/versions/{hash}/apply";
+    let flow = json!({"id": "tried", "stages": [{"id": "a", "runnable": "writer", "input": "{query}"}]});
+    // With the hashes of these documents.
+    let (flow_hash, flow_applied) = (
+        "/api/v1/workflows/tried/versions/8a54b5c38fed65a1899dbf1c64805991",
+        "/api/v1/workflows/tried/versions/8a54b5c38fed65a1899dbf1c64805991/apply",
+    );
+    vec![
+        asked(post.clone(), checked, checked, text("id: a\nsop： 问候\n"), 200),
+        asked(post.clone(), checked, checked, text("# 店\nid: a\nsop: 问候\ngreating: 您好\n"), 200),
+        asked(post.clone(), checked, checked, None, 415),
+        asked(post.clone(), all, "/api/v1/agents/tried/versions?note=one", Some(agent.clone()), 201),
+        asked(post.clone(), all, "/api/v1/agents/other/versions", Some(agent.clone()), 400),
+        asked(post.clone(), all, "/api/v1/agents/tried/versions", Some(json!({"id": "tried"})), 422),
+        asked(get.clone(), all, "/api/v1/agents/tried/versions?limit=5", None, 200),
+        asked(get.clone(), all, "/api/v1/agents/nobody/versions", None, 404),
+        asked(get.clone(), one, "/api/v1/agents/tried/versions/f1eb2877fe457506282cd788905a0544", None, 200),
+        asked(get.clone(), one, "/api/v1/agents/tried/versions/none", None, 404),
+        asked(
+            post.clone(),
+            apply,
+            "/api/v1/agents/tried/versions/f1eb2877fe457506282cd788905a0544/apply",
+            Some(json!({"note": "go"})),
+            200,
+        ),
+        asked(post.clone(), apply, "/api/v1/agents/tried/versions/none/apply", None, 404),
+        asked(
+            post.clone(),
+            "/api/v1/workflows/validate",
+            "/api/v1/workflows/validate",
+            text("id: w\nstages:\n  - {id: a, runnable: nobody, input: x}\n"),
+            200,
+        ),
+        asked(post.clone(), of_workflow, "/api/v1/workflows/tried/versions", Some(flow.clone()), 201),
+        asked(post.clone(), of_workflow, "/api/v1/workflows/other/versions", Some(flow), 400),
+        asked(get.clone(), of_workflow, "/api/v1/workflows/tried/versions", None, 200),
+        asked(get.clone(), shown, flow_hash, None, 200),
+        asked(get, shown, "/api/v1/workflows/tried/versions/none", None, 404),
+        asked(post.clone(), applied, flow_applied, None, 200),
+        asked(post, applied, "/api/v1/workflows/tried/versions/none/apply", None, 404),
+    ]
+}
+
+/// Requests about `s1`, which `li` takes over.
+fn requests_about_handoffs() -> Vec<DescribedRequest> {
+    let post = |described: &'static str, path: &'static str, body: Value, status: u16| {
+        asked(Method::POST, described, path, Some(body), status)
+    };
+    let (claim, unclaim) = ("/api/v1/sessions/{session_id}/claim", "/api/v1/sessions/{session_id}/unclaim");
+    let typing = "/api/v1/sessions/{session_id}/typing";
+    let (transfer, notes) = ("/api/v1/sessions/{session_id}/transfer", "/api/v1/sessions/{session_id}/notes");
+    vec![
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "li"}), 409),
+        post(claim, "/api/v1/sessions/nobody/claim", json!({"take_over": true}), 404),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "李".repeat(100)}), 400),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "li", "take_over": true, "reason": "angry"}), 200),
+        post(claim, "/api/v1/sessions/s1/claim", json!({"by": "wang"}), 409),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": "has called twice", "by": "wang"}), 202),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": " "}), 400),
+        post(notes, "/api/v1/sessions/s1/notes", json!({"text": "x".repeat(5_000)}), 413),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?state=mine&by=li", None, 200),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?state=others", None, 400),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs?after=x", None, 400),
+        post(transfer, "/api/v1/sessions/s1/transfer", json!({"to": "wang"}), 409),
+        post(transfer, "/api/v1/sessions/s1/transfer", json!({"to": "wang", "by": "li", "note": "again"}), 200),
+        post(typing, "/api/v1/sessions/s1/typing", json!({"by": "wang"}), 202),
+        post(typing, "/api/v1/sessions/nobody/typing", json!({"by": "wang"}), 404),
+        post(unclaim, "/api/v1/sessions/s1/unclaim", json!({"by": "li"}), 409),
+        post(unclaim, "/api/v1/sessions/s1/unclaim", json!({"by": "li", "force": true}), 200),
+        asked(Method::GET, "/api/v1/handoffs", "/api/v1/handoffs", None, 200),
+        asked(Method::GET, "/api/v1/sessions/{session_id}", "/api/v1/sessions/s1", None, 200),
+    ]
 }
 
 /// Requests about decisions, which nothing carries out.

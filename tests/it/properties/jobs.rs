@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use storage::queue::Message;
 use types::action::{Action, ActionKind};
-use types::job::{Attachment, Command, Job, JobBody, UserMessage};
+use types::job::{Attachment, Command, Control, Job, JobBody, UserMessage};
 use types::timestamp::Timestamp;
 
 fn action() -> impl Strategy<Value = Action> {
@@ -23,7 +23,7 @@ fn body() -> impl Strategy<Value = JobBody> {
     let rest = fields().prop_map(move |fields| fields.into_iter().filter(|(name, _)| kept(name)).collect());
     let attachment = (text(), text(), rest).prop_map(|(kind, url, rest)| Attachment { kind, url, rest });
     let said = (
-        maybe(id().boxed()),
+        (maybe(id().boxed()), maybe(id().boxed())),
         "[^\\s].{0,30}",
         maybe(id().boxed()),
         maybe(id().boxed()),
@@ -31,8 +31,9 @@ fn body() -> impl Strategy<Value = JobBody> {
         fields(),
     );
     let user = (said, prop::collection::vec(attachment, 0..3)).prop_map(|(said, attachments)| {
-        let (agent_id, text, user_id, channel, sent_at, metadata) = said;
-        JobBody::UserMessage(UserMessage { agent_id, text, user_id, channel, sent_at, metadata, attachments })
+        let ((agent_id, agent_version), text, user_id, channel, sent_at, metadata) = said;
+        let message = UserMessage { agent_id, agent_version, text, user_id, channel, sent_at, metadata, attachments };
+        JobBody::UserMessage(message)
     });
     let timer = (id(), any::<u64>(), text(), time(), prop::option::of(action()), maybe(text().boxed())).prop_map(
         |(timer_id, generation, name, due_at, action, message)| JobBody::Timer {
@@ -44,14 +45,25 @@ fn body() -> impl Strategy<Value = JobBody> {
             message,
         },
     );
-    let command = select(vec![Command::Cancel, Command::Release, Command::Close, Command::CancelTimers]);
+    let command = select(vec![
+        Command::Cancel,
+        Command::Release,
+        Command::Close,
+        Command::CancelTimers,
+        Command::Claim,
+        Command::Unclaim,
+        Command::Transfer,
+        Command::Note,
+    ]);
     let words = || maybe(text().boxed());
     prop_oneof![
         user,
         timer,
         (id(), value()).prop_map(|(run_id, outcome)| JobBody::Resume { run_id, outcome }),
-        (command, words(), words(), words(), prop::option::of(any::<u64>()))
-            .prop_map(|(command, name, reason, by, left_at)| JobBody::Control { command, name, reason, by, left_at }),
+        (command, [words(), words(), words(), words(), words()], prop::option::of(any::<u64>()), any::<(bool, bool)>())
+            .prop_map(|(command, [name, reason, by, to, note], left_at, (take_over, force))| {
+                JobBody::Control(Control { command, name, reason, by, left_at, to, note, take_over, force })
+            }),
         (id(), text(), [(); 4].map(|()| maybe(id().boxed())), maybe(text().boxed())).prop_map(
             |(workflow_id, query, [origin_session, user_id, channel, from_run], from_stage)| JobBody::Run {
                 workflow_id,

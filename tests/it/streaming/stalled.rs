@@ -80,7 +80,7 @@ fn written(events: &[Event]) -> String {
             )),
             Event::Status(status) => lines.push(format!("status {}", status.status)),
             Event::Step(step) => lines.push(format!("step {} ok {}", step.key, step.ok)),
-            Event::Turn(_) | Event::Run(_) | Event::Decision(_) | Event::Authoring(_) => {}
+            Event::Turn(_) | Event::Run(_) | Event::Decision(_) | Event::Authoring(_) | Event::Handoff(_) => {}
         }
     }
     lines.join("\n")

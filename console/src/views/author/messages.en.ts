@@ -66,6 +66,8 @@ export default {
   no_draft_text: 'Once the requirements are agreed on, the document appears here, with its difference, its rehearsal and a place to try it.',
   published: 'published',
   publish: 'Publish',
+  talk: 'Talk to it',
+  start: 'Start a run',
   'publish.title': 'Publish {name}?',
   'publish.agent': 'Every turn that starts afterwards uses this document. Open conversations go on with it.',
   'publish.workflow': 'Every run that starts afterwards uses this document.',

@@ -69,6 +69,8 @@ export default {
   no_draft_text: '需求确认之后，文档会出现在这里，连同差异、试运行结果和试用入口。',
   published: '已发布',
   publish: '发布',
+  talk: '与它对话',
+  start: '启动运行',
   'publish.title': '发布 {name}？',
   'publish.agent': '此后开始的每个轮次都使用这份文档，进行中的对话也会随之更新。',
   'publish.workflow': '此后开始的每次运行都使用这份文档。',

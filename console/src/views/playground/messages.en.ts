@@ -34,4 +34,10 @@ export default {
   'trace.open': 'Open the turn',
   'trace.replies': { one: '{count} reply', other: '{count} replies' },
   'trace.attempts': { one: '{count} attempt', other: '{count} attempts' },
+  version: 'Version',
+  'version.applied': 'Applied version',
+  'version.draft': 'Draft {hash}: {note}',
+  'version.other': 'Version {hash}: {note}',
+  'version.unlisted': 'Version {hash}',
+  'version.note': 'Messages of this page go to version {hash}. Conversations of users keep what is applied.',
 } as const

@@ -37,4 +37,10 @@ export default {
   'trace.open': '打开此轮次',
   'trace.replies': '{count} 条回复',
   'trace.attempts': '{count} 次尝试',
+  version: '版本',
+  'version.applied': '在用版本',
+  'version.draft': '草稿 {hash}：{note}',
+  'version.other': '版本 {hash}：{note}',
+  'version.unlisted': '版本 {hash}',
+  'version.note': '本页的消息使用版本 {hash}。用户的对话仍使用已应用的版本。',
 } satisfies Translation<typeof en>

@@ -1,11 +1,17 @@
 // Sending: one message at a time, with a job_id of its own, which a repeat keeps.
 
-import { post } from '$/api'
+import { request } from '$/api'
 import type { SessionView, Sent } from '$/conversation'
 
 export interface Origin {
   user_id: string
   channel: string
+}
+
+/** The agent that handles a message; without a version, the applied one. */
+export interface Recipient {
+  agent_id: string | undefined
+  agent_version?: string
 }
 
 const KEY = 'turnwheel.playground'
@@ -35,16 +41,16 @@ export class Sender {
   /** A message that may or may not have arrived: it is sent again with the same id. */
   unsure = $state.raw<Sent | null>(null)
 
-  async send(view: SessionView, agent_id: string | undefined, text: string, origin: Origin): Promise<boolean> {
-    return this.post(view, agent_id, { job_id: id('m'), text, at: new Date().toISOString() }, origin)
+  async send(view: SessionView, to: Recipient, text: string, origin: Origin): Promise<boolean> {
+    return this.post(view, to, { job_id: id('m'), text, at: new Date().toISOString() }, origin)
   }
 
-  async post(view: SessionView, agent_id: string | undefined, message: Sent, origin: Origin): Promise<boolean> {
+  async post(view: SessionView, to: Recipient, message: Sent, origin: Origin): Promise<boolean> {
     this.busy = true
     this.error = undefined
     try {
       const { job_id, text } = message
-      await post('/api/v1/messages', { body: { session_id: view.session_id, agent_id, job_id, text, ...origin } })
+      await request('POST', '/api/v1/messages', { body: { session_id: view.session_id, ...to, job_id, text, ...origin } })
       this.last = message
       this.unsure = null
       view.said(message)

@@ -1,28 +1,67 @@
 // The listing of sessions: its filters, and the changes by events.
 
-import { get, type Schema } from '$/api'
+import { request, type Schema } from '$/api'
 import type { ListingOptions, LiveEvent } from '$/live'
 
-export type SessionRow = Schema<'SessionSummary'>
+export type SessionRow = Schema<'SessionSummary'> & { last_message?: { role: 'user' | 'assistant' | 'human'; text: string; at: string } | null }
 export type Status = Schema<'Status'>
 export const STATUSES: readonly Status[] = ['acknowledged', 'processing', 'typing', 'ready', 'cancelled', 'transferred']
 
-export interface Filters {
-  status: Status | undefined
-  agent_id: string | undefined
-}
+/** Names of the filters, in the address as in the API. */
+export const FILTERS = ['status', 'agent_id', 'channel', 'user_id', 'waiting', 'since', 'until', 'q'] as const
+export type Filters = Partial<Record<(typeof FILTERS)[number], string>>
+
+/** Shortest times back from now, for `since`: the address keeps them, and not the time that they mean. */
+export const AGO: Record<string, number> = { '1h': 3_600_000, '24h': 86_400_000, '7d': 604_800_000 }
 
 /** Filters in the query of the address. Unknown values count as none. */
 export function filtersOf(query: URLSearchParams): Filters {
-  const status = query.get('status') as Status | null
-  return { status: status && STATUSES.includes(status) ? status : undefined, agent_id: query.get('agent_id') ?? undefined }
+  const filters: Filters = {}
+  for (const name of FILTERS) {
+    const value = query.get(name)?.trim()
+    if (value) filters[name] = value
+  }
+  if (!STATUSES.includes(filters.status as Status)) delete filters.status
+  if (filters.waiting !== 'true' && filters.waiting !== 'false') delete filters.waiting
+  for (const name of ['since', 'until'] as const) {
+    const value = filters[name]
+    if (value !== undefined && !(value in AGO) && Number.isNaN(Date.parse(value))) delete filters[name]
+  }
+  return filters
 }
+
+/** A time of the filters as the API takes it: `24h` before now, or a time without a zone, which is the user's. */
+export function timeOf(value: string | undefined, now: number): string | undefined {
+  if (value === undefined) return undefined
+  const ago = AGO[value]
+  return new Date(ago === undefined ? Date.parse(value) : now - ago).toISOString()
+}
+
+interface SessionPage {
+  sessions: SessionRow[]
+  next?: string | null
+  as_of?: number | null
+}
+
+/** Requests at most for one page: a page with filters may be empty and have a `next`. */
+const MOST = 20
 
 export function sessionsListing(filters: Filters): ListingOptions<SessionRow> {
   return {
     async load(after, signal) {
-      const { sessions, next, as_of } = await get('/api/v1/sessions', { query: { ...filters, after, limit: 50 }, signal })
-      return { items: sessions, next, as_of }
+      const now = Date.now()
+      const query = { ...filters, since: timeOf(filters.since, now), until: timeOf(filters.until, now), limit: 50 }
+      const items: SessionRow[] = []
+      let next = after
+      let as_of: number | null | undefined
+      for (let count = 0; count < MOST; count++) {
+        const page = await request<SessionPage>('GET', '/api/v1/sessions', { query: { ...query, after: next }, signal })
+        items.push(...page.sessions)
+        as_of ??= page.as_of
+        next = page.next ?? undefined
+        if (next === undefined || items.length > 0) break
+      }
+      return { items, next, as_of }
     },
     key: (session) => session.session_id,
     filter: { types: ['status', 'turn'] },

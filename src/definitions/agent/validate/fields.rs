@@ -31,7 +31,7 @@ static SKILL: Fields =
 static TOOL: Fields =
     Fields(&[("id", Leaf), ("description", Leaf), ("params", Leaf), ("http", Table(&HTTP)), ("builtin", Leaf)]);
 static TIMER: Fields = Fields(&[("name", Leaf), ("delay", Leaf), ("message", Leaf), ("action", Table(&ACTION))]);
-static HANDOFF: Fields = Fields(&[("mode", Leaf), ("http", Table(&HTTP)), ("timeout", Leaf)]);
+static HANDOFF: Fields = Fields(&[("mode", Leaf), ("http", Table(&HTTP)), ("timeout", Leaf), ("claim_timeout", Leaf)]);
 static KNOWLEDGE: Fields = Fields(&[("files", Leaf)]);
 static DECIDE: Fields = Fields(&[
     ("next_status", Leaf),
@@ -132,7 +132,8 @@ mod tests {
         let http = json!({"url": "x", "timeout": 1, "retries": 1});
         let action = json!({"type": "TOOL", "target": "t"});
         let agent: AgentConfig = serde_json::from_value(json!({
-            "id": "a", "knowledge": {}, "flow_timeout": 1, "handoff": {"mode": "hold", "http": http, "timeout": 1},
+            "id": "a", "knowledge": {}, "flow_timeout": 1,
+            "handoff": {"mode": "hold", "http": http, "timeout": 1, "claim_timeout": 1},
             "skills": [{"id": "s", "http": http}], "tools": [{"id": "t", "http": http}],
             "timers": [{"delay": 1, "action": action}], "mode": "coordinator",
             "coordinator": {"node_types": [], "allowed_hosts": [], "connectors": [], "workflows": [],

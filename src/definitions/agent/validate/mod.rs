@@ -398,6 +398,11 @@ impl AgentChecker<'_> {
         if self.config.handoff.timeout().is_zero() {
             self.report.error("handoff.timeout", "is zero", "write how long a human has, such as `24h`");
         }
+        if self.config.handoff.claim_timeout().is_zero() {
+            let hint =
+                "write how long a person who has the conversation may leave the user without an answer, such as `10m`";
+            self.report.error("handoff.claim_timeout", "is zero", hint);
+        }
     }
 
     /// Checks that the target of an action exists, and that its required parameters are given.

@@ -144,6 +144,7 @@ fn what_cannot_work_is_an_error_that_names_place_and_remedy() {
         ),
         ("/handoff", json!({"http": {"url": "desk"}}), vec!["error: handoff.http.url: "]),
         ("/handoff", json!({"timeout": 0}), vec!["error: handoff.timeout: "]),
+        ("/handoff", json!({"claim_timeout": "0s"}), vec!["error: handoff.claim_timeout: "]),
         ("/flow_timeout", json!(0), vec!["error: flow_timeout: "]),
         ("/cancel_words", json!(["算了", " ！"]), vec!["error: cancel_words[1]: "]),
         ("/rules/2/when", json!({}), vec!["error: rules[2].when: ", "`always: true`"]),

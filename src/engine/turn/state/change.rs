@@ -23,12 +23,14 @@ impl Turn<'_> {
         let jobs: Vec<String> = self.jobs.iter().map(|job| job.job_id.clone()).collect();
         self.publish_end(outcome, jobs.clone(), committed_at);
         self.check_outbox()?;
-        if let TimerChange::Replace(timers) = &mut timers {
-            self.session.timer_generation += 1;
+        if let TimerChange::Replace(timers) | TimerChange::Exchange { added: timers, .. } = &mut timers {
             let trace = TraceContext::current();
             for timer in timers {
                 timer.traceparent = trace.as_ref().map(TraceContext::traceparent);
             }
+        }
+        if matches!(timers, TimerChange::Replace(_)) {
+            self.session.timer_generation += 1;
         }
         let usage = self.journal.usage();
         let history_drop = history::excess(&self.session.history, &self.entries);

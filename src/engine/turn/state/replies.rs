@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use types::event::{EventType, Reply, ReplyKind};
 use types::excerpt;
 use types::job::UserMessage;
-use types::session::{Entry, Role};
+use types::session::{Entry, Role, history};
 
 impl Turn<'_> {
     /// Queues a reply to the user and adds it to the history. Its `reply_id` is the same in every attempt of the
@@ -84,6 +84,14 @@ impl Turn<'_> {
         let kind = kind.map(|kind| kind.as_str().to_owned());
         self.entries
             .push(Entry { role, text: text.to_owned(), at, turn_id, kind, metadata: metadata.into() }.bounded());
+    }
+
+    /// Adds a note of a human to the agent's model, which the user does not get, to the history.
+    pub(in crate::turn) fn remember_note(&mut self, text: &str, by: Option<&str>) {
+        let metadata: Map<String, Value> = by.map(|by| ("by".to_owned(), by.into())).into_iter().collect();
+        let (at, turn_id) = (self.services.clock.now(), self.id.id.clone());
+        let (kind, metadata) = (Some(history::NOTE.to_owned()), metadata.into());
+        self.entries.push(Entry { role: Role::Human, text: text.to_owned(), at, turn_id, kind, metadata }.bounded());
     }
 
     /// Adds the user's messages of this turn to the history.

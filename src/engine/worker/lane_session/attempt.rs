@@ -16,6 +16,7 @@ use storage::store::records::Change;
 use tracing::debug;
 use types::cause::Cause;
 use types::job::Job;
+use types::session::Status;
 
 impl LaneSession<'_> {
     fn work_on(&self, subject: Subject, guard: Guard) -> Work {
@@ -30,7 +31,10 @@ impl LaneSession<'_> {
     ) -> Result<Option<Box<Change>>, Stop> {
         let services = &self.shared.services;
         let session_id = &self.session.session_id;
-        let guard = self.guard.clone().cancelled_by(self.shared.lanes.start_turn(session_id, message.seq));
+        let began_as = self.session.turn.as_ref().map_or(self.session.workflow_state.status, |turn| turn.status);
+        let with_human = began_as == Status::Transferred;
+        let cancelled = self.shared.lanes.start_turn(session_id, message.seq, with_human);
+        let guard = self.guard.clone().cancelled_by(cancelled);
         let work = self.work_on(subject.clone(), guard);
         let turn = AssertUnwindSafe(Box::pin(work.run(services))).catch_unwind();
         let ended = tokio::select! {

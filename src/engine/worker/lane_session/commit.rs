@@ -111,7 +111,9 @@ fn count(outcome: Option<Outcome>, took: Option<Duration>) {
 /// Whether a timer of this change may be due before the scheduler's next sweep.
 fn arms_before_next_sweep(change: &Change) -> bool {
     match &change.timers {
-        TimerChange::Replace(timers) => timers.iter().any(|timer| timer.delay < SWEEP_HORIZON),
+        TimerChange::Replace(timers) | TimerChange::Exchange { added: timers, .. } => {
+            timers.iter().any(|timer| timer.delay < SWEEP_HORIZON)
+        }
         TimerChange::Keep | TimerChange::Remove(_) => false,
     }
 }

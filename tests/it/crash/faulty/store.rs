@@ -72,6 +72,21 @@ impl Drafts for FaultyStore {
 }
 
 #[async_trait]
+impl Versions for FaultyStore {
+    async fn versions(&self, artifact: Artifact, id: &str) -> store::Result<Vec<VersionEntry>> {
+        self.wire.plainly(self.inner.versions(artifact, id)).await
+    }
+
+    async fn version_details(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<VersionDetails>> {
+        self.wire.plainly(self.inner.version_details(kind, id, hash)).await
+    }
+
+    async fn open_sessions_without(&self, agent_id: &str, hash: &str) -> store::Result<u64> {
+        self.wire.plainly(self.inner.open_sessions_without(agent_id, hash)).await
+    }
+}
+
+#[async_trait]
 impl Erasure for FaultyStore {
     async fn erase_lane(&self, session_id: &str, epoch: u64) -> store::Result<bool> {
         self.wire.counted("erase_lane", session_id, self.inner.erase_lane(session_id, epoch)).await
@@ -272,6 +287,10 @@ impl Store for FaultyStore {
             })
         };
         self.wire.counted("session", session_id, call).await
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> store::Result<HandoffPage> {
+        self.wire.plainly(self.inner.handoffs(query)).await
     }
 
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> store::Result<Option<Vec<u8>>> {

@@ -83,6 +83,21 @@ impl Drafts for MutantStore {
 }
 
 #[async_trait]
+impl Versions for MutantStore {
+    async fn versions(&self, artifact: Artifact, id: &str) -> store::Result<Vec<VersionEntry>> {
+        self.inner.versions(artifact, id).await
+    }
+
+    async fn version_details(&self, kind: Artifact, id: &str, hash: &str) -> store::Result<Option<VersionDetails>> {
+        self.inner.version_details(kind, id, hash).await
+    }
+
+    async fn open_sessions_without(&self, agent_id: &str, hash: &str) -> store::Result<u64> {
+        self.inner.open_sessions_without(agent_id, hash).await
+    }
+}
+
+#[async_trait]
 impl Erasure for MutantStore {
     async fn erase_lane(&self, session_id: &str, epoch: u64) -> store::Result<bool> {
         self.inner.erase_lane(session_id, epoch).await
@@ -261,6 +276,10 @@ impl Store for MutantStore {
 
     async fn session(&self, session_id: &str) -> store::Result<Option<Session>> {
         self.inner.session(session_id).await
+    }
+
+    async fn handoffs(&self, query: HandoffQuery) -> store::Result<HandoffPage> {
+        self.inner.handoffs(query).await
     }
 
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> store::Result<Option<Vec<u8>>> {

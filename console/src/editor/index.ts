@@ -1,0 +1,2 @@
+export { default as CodeEditor } from './CodeEditor.svelte'
+export type { Mark } from './editor'

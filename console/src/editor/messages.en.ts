@@ -1,0 +1,20 @@
+// Texts of the editor's search panel and of its folds.
+export default {
+  find: 'Find',
+  replace: 'Replace',
+  next: 'Next',
+  previous: 'Previous',
+  all: 'All',
+  case: 'Match case',
+  regexp: 'Pattern',
+  word: 'Whole words',
+  replace_one: 'Replace',
+  replace_all: 'Replace all',
+  close: 'Close',
+  fold: 'Fold line',
+  unfold: 'Unfold line',
+  folded: 'Folded lines',
+  unfold_code: 'Unfold',
+  go_to_line: 'Go to line',
+  go: 'Go',
+} as const
