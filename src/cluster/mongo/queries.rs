@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use storage::store::Result;
 use storage::store::records::{AbandonedLane, IdleSession};
+use types::access::Scope;
 use types::format;
 use types::session::Session;
 use types::timestamp::Timestamp;

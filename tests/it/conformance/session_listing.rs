@@ -34,7 +34,7 @@ pub async fn sessions_are_found_by_channel_user_time_and_what_they_wait_for(stor
         "flow" => change.waiting = Some(waiting()),
         "human" => {
             change.workflow_state.status = Status::Transferred;
-            change.handoff = Some(Handoff { turn_id: "m-4".into(), since: stream(), summary: String::new() });
+            change.handoff = Some(Handoff { turn_id: "m-4".into(), since: stream(), ..Handoff::default() });
         }
         "wechat" => (change.channel, change.user_id) = ("微信".into(), "u2".into()),
         _ => {}
