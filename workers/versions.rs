@@ -1,5 +1,5 @@
-//! `turnwheel agents|workflows versions`, and the options by which a change is applied: a note, a condition, a draft, or
-//! a stored version instead of a file.
+//! `turnwheel agents|workflows versions`, and the options by which a change is applied: a note, a condition, a draft,
+//! or a stored version instead of a file.
 
 use crate::client::{ChangeArgs, DocumentKind, GatewayClient};
 use crate::failure::Failure;

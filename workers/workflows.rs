@@ -144,8 +144,8 @@ pub struct RunWorkflow {
     id: String,
     /// The workflow's input; a graph needs none
     query: Vec<String>,
-    /// The inputs of a graph: a JSON object, `@FILE`, or `-` for standard input [default: those in the query, if that is
-    /// a JSON object]
+    /// The inputs of a graph: a JSON object, `@FILE`, or `-` for standard input [default: those in the query, if that
+    /// is a JSON object]
     #[arg(long, value_name = "JSON")]
     input: Option<String>,
     /// Session that the run belongs to; its history precedes the input, and its stream has the run's events [default:

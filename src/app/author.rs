@@ -163,7 +163,8 @@ impl Outlet for Call {
         let count = events.len();
         for (index, mut event) in events.into_iter().enumerate() {
             self.complete(&mut event.body);
-            // The state belongs to the whole step: with an earlier event, a caller that continues from it would miss the rest.
+            // The state belongs to the whole step: with an earlier event, a caller that continues from it would miss
+            // the rest.
             let has_state = index + 1 == count;
             self.send(event, has_state.then(|| carried(stored))).await;
         }

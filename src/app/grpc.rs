@@ -18,8 +18,8 @@ impl Engine {
         self.serve_author(self.author()?, address).await.map(Some)
     }
 
-    /// Serves this authoring agent over gRPC on `address` until [`Engine::stop`], for callers with the gateway's tokens.
-    /// Returns the address, which has the real port if the port was 0.
+    /// Serves this authoring agent over gRPC on `address` until [`Engine::stop`], for callers with the gateway's
+    /// tokens. Returns the address, which has the real port if the port was 0.
     pub async fn serve_author(&self, author: Arc<dyn Author>, address: SocketAddr) -> Result<SocketAddr, EngineError> {
         let failed = |source| EngineError::Listen { setting: "gateway.grpc_listen", address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -38,9 +38,9 @@
 //!
 //! [`builder`] collects settings, agents and functions, [`backend`] opens the queue and the store, [`answer`] waits for
 //! the end of a turn, `services` builds the dependencies of turns, [`workflows`] starts runs and waits for their end,
-//! `http` and `grpc` serve the gateway, [`presence`] announces the process in the store, [`rehearsal`] tests drafts in an
-//! engine in memory, `trial` lets a person try them, and `replay` replays recorded turns there. [`crate::testing`] has an
-//! engine for tests of agents.
+//! `http` and `grpc` serve the gateway, [`presence`] announces the process in the store, [`rehearsal`] tests drafts in
+//! an engine in memory, `trial` lets a person try them, and `replay` replays recorded turns there. [`crate::testing`]
+//! has an engine for tests of agents.
 
 mod answer;
 mod author;

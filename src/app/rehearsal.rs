@@ -59,8 +59,8 @@ impl Rehearsal {
         Self { settings, env, models, flows, agents, workflows, knowledge, meter }
     }
 
-    /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls count in
-    /// no budget.
+    /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls
+    /// count in no budget.
     pub async fn of(engine: &Engine) -> Result<Self, StoreError> {
         Ok(Self { meter: None, ..LiveRehearsal::of(engine).now(None).await? })
     }

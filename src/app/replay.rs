@@ -1,5 +1,5 @@
-//! Replays of recorded turns against the draft of an agent, each in an engine in memory that begins with the conversation
-//! before the turn.
+//! Replays of recorded turns against the draft of an agent, each in an engine in memory that begins with the
+//! conversation before the turn.
 
 use super::rehearsal::{CONCURRENT_TESTS, Rehearsal};
 use super::{Engine, EngineError, NewMessage};

@@ -94,8 +94,8 @@ impl TrialRoom {
 }
 
 impl Room {
-    /// Takes the seat of a dialogue; `None` while its draft answers. Like everything that looks at seats, it locks them only
-    /// within the lock of all: otherwise a seat that is only being looked at would seem to be taken.
+    /// Takes the seat of a dialogue; `None` while its draft answers. Like everything that looks at seats, it locks them
+    /// only within the lock of all: otherwise a seat that is only being looked at would seem to be taken.
     fn seat(&self, session_id: &str) -> Option<Taken> {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(seats.entry(session_id.to_owned()).or_default()).try_lock_owned().ok()

@@ -44,9 +44,9 @@ pub struct ClaimResult {
     pub handoff: Option<Handoff>,
 }
 
-/// Puts a `claim`, `unclaim` or `transfer` on the lane and waits for its turn, for at most 10 s. The command stays on the
-/// lane if its turn takes longer. Fails with `claimed` if another person has the claim, and with `not_transferred` unless
-/// a human has the conversation or takes it over.
+/// Puts a `claim`, `unclaim` or `transfer` on the lane and waits for its turn, for at most 10 s. The command stays on
+/// the lane if its turn takes longer. Fails with `claimed` if another person has the claim, and with `not_transferred`
+/// unless a human has the conversation or takes it over.
 pub async fn change_claim(
     queue: &dyn Queue,
     store: &dyn Store,

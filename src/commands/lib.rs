@@ -19,8 +19,8 @@
 //!
 //! Reading:
 //!
-//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`prompts`]: kept prompts. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]:
-//!   listings.
+//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`prompts`]: kept prompts.
+//!   [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]: listings.
 //! - [`paging`]: the bounds and the cursors of listings.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.

@@ -154,7 +154,8 @@ pub(crate) async fn check_ready(
     }
 }
 
-/// Lists all workflows, by id, without the plans of sessions. A definition that cannot be decoded is listed with the reason.
+/// Lists all workflows, by id, without the plans of sessions. A definition that cannot be decoded is listed with the
+/// reason.
 pub async fn summaries(store: &dyn Store) -> Result<Vec<WorkflowSummary>, CommandError> {
     let stored = store.workflows().await?;
     let stored: BTreeSet<String> = stored.good.iter().map(|workflow| workflow.id().to_owned()).collect();

@@ -2,11 +2,11 @@
 //!
 //! - Vocabulary: [`kind`] has the ten types of decisions with their priority, [`node_type`] the types of nodes, and
 //!   [`limits`] all limits.
-//! - [`table`] has all fields. Validation, correction, [`schema`] and `docs/decisions.md` are made from it; [`examples`]
-//!   has a payload of each type.
-//! - From the model to a verdict: [`answer`] reads the model's answer, [`order`] sorts its decisions, and [`judge`] judges
-//!   one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`], and
-//!   [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
+//! - [`table`] has all fields. Validation, correction, [`schema`] and `docs/decisions.md` are made from it;
+//!   [`examples`] has a payload of each type.
+//! - From the model to a verdict: [`answer`] reads the model's answer, [`order`] sorts its decisions, and [`judge`]
+//!   judges one in a [`world`], under a [`policy`]. It uses [`validate`], which collects every error in a [`report`],
+//!   and [`correct`]. The verdict has a [`payload`] with types, and [`event`] reports it.
 //! - Plans: [`mod@reference`] reads and resolves `${…}`, [`changes`] changes one node, [`revision`] a whole plan, and
 //!   `hosts` reads the hosts of URLs. [`python`] finds and looks at scripts.
 //! - `path` is the place of a value in a payload.

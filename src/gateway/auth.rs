@@ -1,6 +1,6 @@
 //! Bearer tokens, and cookies of logins with them. If the settings have tokens, every endpoint except the health checks
-//! requires one. Without tokens, the gateway serves only clients on its own machine, and refuses requests that a web page
-//! of another site makes a browser send.
+//! requires one. Without tokens, the gateway serves only clients on its own machine, and refuses requests that a web
+//! page of another site makes a browser send.
 
 use super::caller::Caller;
 use super::cors::Origins;
@@ -90,8 +90,8 @@ async fn admitted<T>(state: &GatewayState, found: Option<T>, address: Option<IpA
     found.ok_or_else(Reject::unauthorized)
 }
 
-/// Refuses a request with a cookie that a page of another origin may have caused. Browsers add the cookie by themselves,
-/// and name the page in `Origin` of requests that change something.
+/// Refuses a request with a cookie that a page of another origin may have caused. Browsers add the cookie by
+/// themselves, and name the page in `Origin` of requests that change something.
 fn own_page(method: &Method, headers: &HeaderMap) -> Result<(), Reject> {
     if !method.is_safe() && !headers.contains_key(ORIGIN) {
         return Err(Reject::foreign_origin());

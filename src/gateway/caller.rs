@@ -81,8 +81,8 @@ impl Caller {
         &self.0.quota
     }
 
-    /// The `by` of an action: the caller's name, and after it the name that a person gave in the request. So no caller can
-    /// act under the name of another token.
+    /// The `by` of an action: the caller's name, and after it the name that a person gave in the request. So no caller
+    /// can act under the name of another token.
     pub(super) fn speaks_as(&self, given: Option<String>) -> Option<String> {
         let given = given.filter(|given| !given.trim().is_empty());
         match given {

@@ -1,5 +1,5 @@
-//! The cookie of the console: a login with a token, signed by this installation. It names the token, the rights that the
-//! token had, and its end. It ends earlier when the token is removed or replaced, or when its rights change.
+//! The cookie of the console: a login with a token, signed by this installation. It names the token, the rights that
+//! the token had, and its end. It ends earlier when the token is removed or replaced, or when its rights change.
 
 use super::caller::Caller;
 use super::tokens::Tokens;

@@ -4,14 +4,15 @@
 //!
 //! 1. `serve` accepts the connection within the `limits`, and within those of its address (`addresses`).
 //! 2. `trace` assigns the request id and counts the request; `cors` responds to browsers' preflight requests.
-//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`) or by the `cookie` of a `login`, and counts `failures`.
+//! 3. `auth` finds the caller by its bearer token (`tokens`, `caller`) or by the `cookie` of a `login`, and counts
+//!    `failures`.
 //! 4. `access` checks the caller's role (`roles`), scope and `quota`, and `audit` stores an entry for each action.
 //! 5. `input` reads path, query and body.
 //! 6. The handler calls the crate `commands` and turns the result into JSON. `messages`, `control` and `run_stream`
 //!    publish jobs. `claims` and `handoffs` are for the people who have a conversation; `front_ends` says what of it is
-//!    not for the user. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows` (both with `documents`), `runs`,
-//!    `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor` and
-//!    `metrics` report how the deployment works.
+//!    not for the user. `sessions`, `timers`, `agents`, `models`, `knowledge`, `workflows` (both with `documents`),
+//!    `runs`, `dead_letters` and `processes` read and write the store. `decisions` judges decisions. `health`, `doctor`
+//!    and `metrics` report how the deployment works.
 //! 7. `events` and `run_stream` respond with server-sent events: `event_stream` resumes after losses of the queue,
 //!    `run_events` selects the events of one run. `all_events` has those of all sessions: `hub` reads them once for all
 //!    readers, `sights` decides what each of them sees, and `event_frames` has the format.
@@ -20,8 +21,8 @@
 //!
 //! `grpc` serves the authoring agent over gRPC, with the same limits, tokens and roles.
 //!
-//! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with. `openapi`
-//! describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
+//! Every error response is a [`Reject`]. `routes` lists all routes with the errors that they may respond with.
+//! `openapi` describes them by the `operation` above each handler, `schemas`, `error_codes` and `examples`.
 
 mod access;
 mod addresses;

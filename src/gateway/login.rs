@@ -1,5 +1,5 @@
-//! Logins of people in a browser: `POST /api/v1/login` exchanges a token for a cookie, `POST /api/v1/logout` removes it,
-//! and `GET /api/v1/me` says who asks.
+//! Logins of people in a browser: `POST /api/v1/login` exchanges a token for a cookie, `POST /api/v1/logout` removes
+//! it, and `GET /api/v1/me` says who asks.
 
 use super::auth::{self, Login};
 use super::caller::Caller;

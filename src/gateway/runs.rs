@@ -62,8 +62,8 @@ pub(super) struct Cancellation {
 /// The stage or node from which a run is repeated.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 pub(super) struct Restart {
-    /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`, or the id of a graph's node. Stages before it
-    /// keep their recorded output, and so do the nodes that are not behind it. Also read as `from_stage`.
+    /// The stage's path, such as `plan` or `outer_loop[2]/parallel_result`, or the id of a graph's node. Stages before
+    /// it keep their recorded output, and so do the nodes that are not behind it. Also read as `from_stage`.
     #[serde(alias = "from_stage")]
     #[schemars(length(min = 1))]
     from: String,

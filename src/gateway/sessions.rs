@@ -242,8 +242,8 @@ pub(super) async fn prompt(
     Ok(Json(step_prompt(state.store.as_ref(), &session_id, &turn_id, &key).await?))
 }
 
-/// The last sequence of the stream of events, from which a client follows a listing. Read before the listing: a concurrent
-/// change may be in both, and is never in neither.
+/// The last sequence of the stream of events, from which a client follows a listing. Read before the listing: a
+/// concurrent change may be in both, and is never in neither.
 pub(super) async fn as_of(state: &GatewayState) -> Option<u64> {
     let asked = tokio::time::timeout(QUEUE_TIMEOUT, state.queue.event_bounds()).await;
     Some(asked.ok()?.ok()?.last)

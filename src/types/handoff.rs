@@ -1,4 +1,5 @@
-//! The handoff of a conversation to a human: who may write to the user, who waits for whom, and notes between colleagues.
+//! The handoff of a conversation to a human: who may write to the user, who waits for whom, and notes between
+//! colleagues.
 
 use crate::excerpt::cut;
 use crate::timestamp::Timestamp;

@@ -160,7 +160,8 @@ pub struct UserMessage {
     /// The agent to talk to. Optional once the session exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// The hash of the version of the agent that answers, which may be a draft. Without it, the applied version answers.
+    /// The hash of the version of the agent that answers, which may be a draft. Without it, the applied version
+    /// answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
     /// The user's text. It may be empty if there are attachments.

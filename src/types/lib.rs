@@ -1,10 +1,10 @@
 //! Plain data of Turnwheel: the types that the queue, the store, HTTP and the engine share. No I/O.
 //!
 //! A [`job`] arrives on a [`session`]'s lane. The engine handles it in a [`turn`]: it follows the [`agent`]'s [`plan`]
-//! and executes each [`action`] as a recorded [`step`] (a model call may keep its [`prompt`]), within the [`budget`] of the agent and with one of its
-//! [`model_names`]. The turn publishes an [`event`] for each reply and status; its last event has the end of the turn with
-//! its [`outcome`]. It arms each follow-up [`timer`]. A workflow's execution is a [`run`], which ends with a
-//! [`run_outcome`]. A human who takes part in the conversation has a [`handoff`]. A job that
+//! and executes each [`action`] as a recorded [`step`] (a model call may keep its [`prompt`]), within the [`budget`] of
+//! the agent and with one of its [`model_names`]. The turn publishes an [`event`] for each reply and status; its last
+//! event has the end of the turn with its [`outcome`]. It arms each follow-up [`timer`]. A workflow's execution is a
+//! [`run`], which ends with a [`run_outcome`]. A human who takes part in the conversation has a [`handoff`]. A job that
 //! cannot be handled becomes a dead letter with a [`cause`]. [`texts`] is the reader's side of streamed replies.
 //!
 //! A caller of the gateway has a role ([`access`]), and the changes it makes are listed in the [`audit`] trail.

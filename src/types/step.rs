@@ -47,8 +47,8 @@ pub struct StepRecord {
     pub charged: Option<String>,
     /// When the step was recorded, by the worker's clock.
     pub at: Timestamp,
-    /// The compressed prompt of a model call, if prompts are kept. Only on the way into the store: a step that is read lacks
-    /// it.
+    /// The compressed prompt of a model call, if prompts are kept. Only on the way into the store: a step that is read
+    /// lacks it.
     #[serde(skip)]
     pub prompt: Option<Arc<[u8]>>,
 }

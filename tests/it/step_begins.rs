@@ -35,7 +35,8 @@ async fn begin(engine: &Engine, turn: &str, key: &str, attempt: u32) -> StepEven
     eventually(DEADLINE, &format!("the begin of {key} is published"), found).await
 }
 
-/// Each step has one event of its own, and at most one begin in each attempt, before it. A step that was shorter has none.
+/// Each step has one event of its own, and at most one begin in each attempt, before it. A step that was shorter has
+/// none.
 fn check_order(steps: &[StepEvent]) {
     for (at, step) in steps.iter().enumerate() {
         let (before, after) = (&steps[..at], &steps[at + 1..]);

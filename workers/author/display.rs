@@ -1,5 +1,5 @@
-//! The display of an authoring dialogue: texts as they are written, questions and alternatives as numbered lists, and one
-//! line for each stage. Pure: takes events, returns the text to write.
+//! The display of an authoring dialogue: texts as they are written, questions and alternatives as numbered lists, and
+//! one line for each stage. Pure: takes events, returns the text to write.
 
 use crate::table::printable;
 use std::fmt::Write;

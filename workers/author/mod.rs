@@ -1,5 +1,5 @@
-//! `turnwheel author`: an authoring dialogue in the terminal, through a gateway. `display` formats its events, `trial` those of a
-//! test of the draft.
+//! `turnwheel author`: an authoring dialogue in the terminal, through a gateway. `display` formats its events, `trial`
+//! those of a test of the draft.
 
 mod display;
 mod trial;

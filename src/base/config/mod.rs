@@ -4,8 +4,9 @@
 //! - [`load`] merges the layers into [`Settings`], by the table of keys in [`schema`], and reports all problems
 //!   together;
 //! - `check` rejects settings that contradict each other, and [`nats`] derives the servers and the login of NATS;
-//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway, [`access`] its named tokens, `console` those of its web pages,
-//!   `authoring` those of the authoring agent, and `journal` those of the journal;
+//! - `model` and `connector` have the settings that exist once for each name, `gateway` those of the gateway,
+//!   [`access`] its named tokens, `console` those of its web pages, `authoring` those of the authoring agent, and
+//!   `journal` those of the journal;
 //! - [`nearest`] suggests a name for an unknown one;
 //! - [`show`] prints each setting with its origin;
 //! - [`secrets`] resolves `${NAME}`, and [`mask`] hides the resolved values in texts;
@@ -147,8 +148,8 @@ pub struct Nats {
     pub cert: Option<PathBuf>,
     /// Path of the client certificate's private key.
     pub key: Option<PathBuf>,
-    /// First tokens of the subjects on which the process receives responses; `_INBOX` unless given. With a prefix for each
-    /// user, a server can keep users from reading each other's responses.
+    /// First tokens of the subjects on which the process receives responses; `_INBOX` unless given. With a prefix for
+    /// each user, a server can keep users from reading each other's responses.
     pub inbox_prefix: Option<String>,
 }
 
@@ -186,7 +187,8 @@ pub struct Mongodb {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Worker {
-    /// The most turns of one model in flight in one process; 256 unless given. One eighth more is kept for other models.
+    /// The most turns of one model in flight in one process; 256 unless given. One eighth more is kept for other
+    /// models.
     pub concurrency: usize,
     /// The most turns of one agent in flight in one process; 0, which is no limit, unless given.
     pub agent_concurrency: usize,

@@ -1,5 +1,5 @@
-//! Authoring dialogues: `workflow_agent_states`, and the fields of `sessions` that only dialogues have. Both change in one
-//! transaction.
+//! Authoring dialogues: `workflow_agent_states`, and the fields of `sessions` that only dialogues have. Both change in
+//! one transaction.
 
 use super::document::{date, failed, int, raw, sealed_fields, stamped, unseal};
 use super::erasure::is_duplicate;

@@ -228,8 +228,8 @@ impl Db {
         if !self.has(T::CURRENT, current.clone()).await? && !self.has(T::VERSIONS, versions.clone()).await? {
             return Ok(ErasedDefinition::default());
         }
-        // The dialogues before the definition: while a state says that it has published the id, the dialogue may replace
-        // what others put there.
+        // The dialogues before the definition: while a state says that it has published the id, the dialogue may
+        // replace what others put there.
         self.forget_artefact(kind, id).await?;
         // The current one before its versions: a process that finds its hash finds the version, too.
         let existed = self.delete(T::CURRENT, current).await? > 0;

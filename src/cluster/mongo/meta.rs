@@ -1,5 +1,5 @@
-//! The collection `meta`: the namespace that the database belongs to, secrets that all processes share, and the probe for
-//! [`Store::ping`](storage::store::Store::ping).
+//! The collection `meta`: the namespace that the database belongs to, secrets that all processes share, and the probe
+//! for [`Store::ping`](storage::store::Store::ping).
 
 use super::Db;
 use super::document::failed;

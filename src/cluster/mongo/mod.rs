@@ -1,8 +1,8 @@
 //! The store on MongoDB. [`MongoStore`] implements [`Store`].
 //!
 //! - [`connect`]: the client, the indexes and the background tasks.
-//! - [`acquire`]: acquiring lanes. [`commits`]: committing turns. [`lane`]: releasing and renewing lanes. Each applies the
-//!   rules of [`storage::store::lane`] to a session that was read or is in the
+//! - [`acquire`]: acquiring lanes. [`commits`]: committing turns. [`lane`]: releasing and renewing lanes. Each applies
+//!   the rules of [`storage::store::lane`] to a session that was read or is in the
 //!   [`session_cache`](storage::store::session_cache), with times of the [`clock`].
 //! - [`update_ops`]: the updates that write the result. They apply only if the session has not changed since, and are
 //!   guarded by the [`fence`] or by the fields of the lane.
@@ -12,7 +12,8 @@
 //!   `knowledge`: knowledge sources.
 //! - [`timers`]: due timers and the scheduler's election. `session_listing`: listings of sessions. [`queries`]: other
 //!   reads. `processes`: announcements of processes. `handoffs`: the listing of handoffs.
-//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of the data.
+//! - `authoring`: authoring dialogues. `erasure`: deletion. `expiry`: deletion of expired data. `sizes`: the size of
+//!   the data.
 //! - [`meta`]: the claim of the database and the readiness probe.
 //! - [`schema`]: the version of the collections and indexes.
 //! - [`command`]: sending commands, with time limits. [`document`]: conversion to and from BSON. [`problem`]: error

@@ -90,14 +90,16 @@ pub(super) fn readable() -> Document {
     doc! {format::FIELD: {"$not": {"$gt": i64::from(format::current())}}}
 }
 
-/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both descending.
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both
+/// descending.
 pub(super) fn behind(field: &str, at: Timestamp, id: &str) -> Document {
     let earlier = [doc! {field: {"$lt": date(at)}}, doc! {field: date(at), "_id": {"$lt": id}}];
     // The first condition bounds the scan of the index.
     doc! {field: {"$lte": date(at)}, "$or": earlier.to_vec()}
 }
 
-/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both ascending.
+/// The filter for the documents behind a place in a listing that is sorted by the time `field` and the id, both
+/// ascending.
 pub(super) fn behind_in_order(field: &str, at: Timestamp, id: &str) -> Document {
     let later = [doc! {field: {"$gt": date(at)}}, doc! {field: date(at), "_id": {"$gt": id}}];
     doc! {field: {"$gte": date(at)}, "$or": later.to_vec()}

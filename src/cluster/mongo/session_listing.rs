@@ -33,7 +33,8 @@ impl Db {
         Ok(SessionPage { page, ends_at })
     }
 
-    /// The place of the last session that a page compares with its filter; `None` if it compares all. Reads only the index.
+    /// The place of the last session that a page compares with its filter; `None` if it compares all. Reads only the
+    /// index.
     async fn floor(&self, query: &SessionQuery, range: &Document) -> Result<Option<SessionPlace>> {
         #[derive(Deserialize)]
         struct Place {

@@ -207,7 +207,8 @@ pub async fn publish(
     Ok(PublishedDraft { workflow_id, hash: request.hash.clone(), changed, warnings })
 }
 
-/// Saves that the draft is published, once the turns that have begun meanwhile have ended. What they have changed stays.
+/// Saves that the draft is published, once the turns that have begun meanwhile have ended. What they have changed
+/// stays.
 async fn remember(
     bench: &Workbench,
     dialogue: Dialogue,

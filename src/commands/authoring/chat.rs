@@ -41,8 +41,8 @@ pub struct CheckedMessage {
     text: String,
 }
 
-/// Checks a message, and saves its settings unless it repeats the message of a turn that has begun. Durable on return if
-/// there are settings.
+/// Checks a message, and saves its settings unless it repeats the message of a turn that has begun. Durable on return
+/// if there are settings.
 pub async fn check(store: &dyn Store, author: &Author, message: ChatMessage) -> Result<CheckedMessage, CommandError> {
     let ChatMessage { session_id, user_message: text, message_id, config } = message;
     let dialogue = super::load(store, author, &session_id).await?;
@@ -88,8 +88,8 @@ async fn configure(store: &dyn Store, dialogue: &mut Dialogue, config: ConfigReq
     }
 }
 
-/// Returns whether the last events of a session's turns are published. A message leaves its lane only after the events of
-/// its turn are published, and before the lane's next turn.
+/// Returns whether the last events of a session's turns are published. A message leaves its lane only after the events
+/// of its turn are published, and before the lane's next turn.
 pub async fn is_told(queue: &dyn Queue, store: &dyn Store, session_id: &str) -> Result<bool, CommandError> {
     let Some(session) = store.session(session_id).await? else { return Ok(true) };
     let next = queue.next_in_lane(session_id, 0, 0).await?;

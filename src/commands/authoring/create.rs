@@ -131,8 +131,8 @@ fn artifact(name: &str) -> Result<Artifact, CommandError> {
     Artifact::parse(name).ok_or_else(|| invalid("invalid_request", message()))
 }
 
-/// Returns the kind of the source, which may be compiled in, and is no plan of a session. Fails with `not_yours` if a user
-/// edits an artefact of another user.
+/// Returns the kind of the source, which may be compiled in, and is no plan of a session. Fails with `not_yours` if a
+/// user edits an artefact of another user.
 async fn source(
     store: &dyn Store,
     author: &Author,

@@ -38,8 +38,8 @@ pub struct TrialRequest {
     /// The input of a workflow: a text, or the inputs of a graph by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// The outputs of skills, tools, flows and nodes by id, in place of calls; `handoff` is the endpoint of a handoff. A
-    /// call without one fails.
+    /// The outputs of skills, tools, flows and nodes by id, in place of calls; `handoff` is the endpoint of a handoff.
+    /// A call without one fails.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub answers: Map<String, Value>,
     /// Makes the calls instead of using `answers`. For operators.

@@ -13,7 +13,7 @@ use storage::store::{
 use types::authoring::Artifact;
 use types::ids;
 
-/// What a caller gives with a change.
+/// The details of a change that its caller gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The version that the caller has seen.

@@ -80,7 +80,7 @@ impl PreparedFile {
         &self.text
     }
 
-    /// Puts the text in its place.
+    /// Replaces the file by the text.
     pub(super) fn write(mut self) -> Result<(), CommandError> {
         let Some(new) = self.new.take() else { return Ok(()) };
         fs::rename(&new, &self.path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Agents and workflows as documents: what a person writes, checks, applies, compares and goes back to.
+//! Agents and workflows as documents, which people write, check, apply, compare and go back to.
 //!
 //! - [`submitted`]: a document as a caller sends it. [`findings`]: the problems in it.
 //! - [`check`]: checks a document without storing it.
@@ -25,7 +25,7 @@ use types::authoring::Artifact;
 /// The longest note, in characters.
 const MAX_NOTE: usize = 1_000;
 
-/// What the commands on documents need.
+/// The surroundings of the commands on documents.
 #[derive(Clone)]
 pub struct Desk<'a> {
     /// Holds the agents and workflows.

@@ -156,7 +156,7 @@ pub(super) async fn details(
     found.ok_or_else(|| CommandError::unknown_version(artifact.as_str(), id, hash))
 }
 
-/// The hash of what is in use under an id: the stored definition, or for a workflow the compiled-in one. `None` if it
+/// The hash of the version in use under an id: the stored definition, or for a workflow the compiled-in one. `None` if it
 /// cannot be decoded.
 pub(super) async fn current_hash(
     store: &dyn Store,

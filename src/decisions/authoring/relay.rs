@@ -20,8 +20,8 @@ pub struct Relayed {
     pub is_final: bool,
 }
 
-/// Applies what another author has shown. Its draft is unchecked, so the next step of the dialogue is to check it here: what
-/// the author says of its own checks is dropped.
+/// Applies what another author has shown. Its draft is unchecked, so the next step of the dialogue is to check it here:
+/// what the author says of its own checks is dropped.
 pub fn relay(stored: &mut StoredState, relayed: Relayed, now: Timestamp) {
     let Relayed { mut events, draft, state, is_final } = relayed;
     let stage = stored.state.stage;

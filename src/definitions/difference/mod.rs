@@ -1,8 +1,8 @@
 //! The difference of two documents of an agent or a workflow, for a person who decides whether a draft may replace a
 //! document.
 //!
-//! `compare` finds the changes by path, `reach` the hosts and secrets that a document uses, `outline` writes a document as
-//! lines of YAML, and `readable` formats a difference for people.
+//! `compare` finds the changes by path, `reach` the hosts and secrets that a document uses, `outline` writes a document
+//! as lines of YAML, and `readable` formats a difference for people.
 
 mod compare;
 mod outline;

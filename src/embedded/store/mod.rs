@@ -2,11 +2,14 @@
 //!
 //! A write takes this way: [`EmbeddedStore`] → [`sessions`] or [`turns`], which apply [`lane`] → [`mod@file`].
 //!
-//! - Conversations: [`sessions`], their open [`lanes`] and [`history`], [`turns`] with their steps, [`runs`], `authoring`.
+//! - Conversations: [`sessions`], their open [`lanes`] and [`history`], [`turns`] with their steps, [`runs`],
+//!   `authoring`.
 //! - Definitions: [`versioned_table`], `labels` (listings of versions), `session_plans`, [`catalog`], `knowledge`.
-//! - Reads: `session_listing`, `handoffs`, [`queries`], `sizes`. Deletion: `erasure`, `expiry`. The trail: [`mod@audit`].
+//! - Reads: `session_listing`, `handoffs`, [`queries`], `sizes`. Deletion: `erasure`, `expiry`. The trail:
+//!   [`mod@audit`].
 //! - [`mod@file`] with its writer, [`mod@copy`], [`tables`] (the layout), [`migrate`] and `layout_1` (earlier layouts),
-//!   [`pending_rows`] (shared by a commit's operations), [`publisher`] (of outboxes), [`rights`], `secret`, `open_error`.
+//!   [`pending_rows`] (shared by a commit's operations), [`publisher`] (of outboxes), [`rights`], `secret`,
+//!   `open_error`.
 
 mod audit;
 mod authoring;

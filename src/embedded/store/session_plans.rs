@@ -1,5 +1,5 @@
-//! The plans of sessions: workflows with an owner and a state. The workflow is in the tables of workflows, the state in a
-//! table of its own.
+//! The plans of sessions: workflows with an owner and a state. The workflow is in the tables of workflows, the state in
+//! a table of its own.
 
 use super::EmbeddedFile;
 use super::erasure::erase_pairs;
@@ -36,8 +36,8 @@ pub(super) fn put(tables: &mut Tables<'_>, plan: &WorkflowRecord, agent_id: &str
     drop_old(tables, session_id)
 }
 
-/// Deletes all plans of the session except the last used ones. Their versions and states stay until they expire, since a
-/// run may need them.
+/// Deletes all plans of the session except the last used ones. Their versions and states stay until they expire, since
+/// a run may need them.
 fn drop_old(tables: &mut Tables<'_>, session_id: &str) -> Result<(), FileFault> {
     let mut ids = Vec::new();
     for row in tables.session_plans.range((session_id, "")..)? {
@@ -134,8 +134,8 @@ fn states_of(read: &ReadTransaction, session_id: &str) -> Result<Vec<(String, Pl
     Ok(found)
 }
 
-/// Deletes a batch of plans that were last used before `before`, with all their versions. Returns true when there may be
-/// more.
+/// Deletes a batch of plans that were last used before `before`, with all their versions. Returns true when there may
+/// be more.
 pub(super) fn prune(tables: &mut Tables<'_>, before: Timestamp) -> Result<bool, FileFault> {
     let mut old = Vec::new();
     for row in tables.plan_states.iter()? {

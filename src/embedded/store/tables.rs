@@ -178,8 +178,8 @@ pub(super) fn copy<K: Key + 'static, V: Value + 'static>(
     Ok(())
 }
 
-/// The version of the layout. It is raised when the key or the value of a table changes; [`super::migrate`] then needs a
-/// conversion from the layout before.
+/// The version of the layout. It is raised when the key or the value of a table changes; [`super::migrate`] then needs
+/// a conversion from the layout before.
 pub const LAYOUT: u64 = 2;
 /// The name of the layout's version in the table `meta`.
 pub(super) const LAYOUT_NAME: &str = "layout";

@@ -36,8 +36,8 @@ const MAX_REFUSAL: usize = 128 * 1024;
 const MAX_SECRET: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 
-/// Replaces `${NAME}` in a text of the operator by the secret's value, for a request to this host. Fails if the secret is not
-/// allowed for the host, or is not set.
+/// Replaces `${NAME}` in a text of the operator by the secret's value, for a request to this host. Fails if the secret
+/// is not allowed for the host, or is not set.
 pub(crate) type Fill = Arc<dyn Fn(&str, &str) -> Result<String, SecretError> + Send + Sync>;
 /// Replaces the values of secrets in a text by asterisks.
 pub(crate) type Mask = Arc<dyn Fn(&str) -> String + Send + Sync>;

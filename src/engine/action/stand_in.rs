@@ -13,7 +13,8 @@ use types::excerpt::cut;
 pub const HANDOFF_ID: &str = "handoff";
 /// The error code of a node that has no answer.
 pub(crate) const NO_ANSWER: &str = "NO_ANSWER";
-/// The most reasons that are kept. A loop over thousands of items may ask for each of them, and reports have to stay small.
+/// The most reasons that are kept. A loop over thousands of items may ask for each of them, and reports have to stay
+/// small.
 const MAX_MISSING: usize = 50;
 /// The longest address in a reason, in bytes.
 const MAX_ADDRESS: usize = 500;

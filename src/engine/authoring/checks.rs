@@ -1,5 +1,5 @@
-//! The checks of a draft: the same validators as for documents that a person stores, the rule for secrets, and a rehearsal
-//! of its tests in memory.
+//! The checks of a draft: the same validators as for documents that a person stores, the rule for secrets, and a
+//! rehearsal of its tests in memory.
 
 use super::artifact::{ReadError, read};
 use super::{Workbench, failing_calls, secrets};

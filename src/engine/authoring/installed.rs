@@ -179,7 +179,8 @@ impl Workshop for Installed<'_> {
     async fn check(&self, stored: &StoredState, limit: Duration) -> Result<Checked, WorkshopError> {
         if let Some(version) = self.unsaved_draft(stored) {
             let base = artifact::source(self.bench.store.as_ref(), stored).await?.map(|source| source.document);
-            // A caller names its user and its artefact itself, which proves nothing: no draft answers from stored texts.
+            // A caller names its user and its artefact itself, which proves nothing: no draft answers from stored
+            // texts.
             let knowledge = DraftKnowledge::default();
             let cases = checks::cases(stored);
             let subject = Subject { version: &version, cases: &cases, base: base.as_ref(), knowledge };

@@ -11,8 +11,8 @@
 //! - [`catalogue`]: the installed items that an artefact can use.
 //! - [`prompt`]: the request to the model for each of its six answers.
 //! - [`artifact`]: the source of a dialogue, and the model's answer as a document that is stored as a draft.
-//! - [`checks`]: the checks and the rehearsal of a draft. [`secrets`]: the rule for secrets in it. [`failing_calls`]: the
-//!   test in which every call fails.
+//! - [`checks`]: the checks and the rehearsal of a draft. [`secrets`]: the rule for secrets in it. [`failing_calls`]:
+//!   the test in which every call fails.
 //! - [`publication`]: puts a draft into use.
 //!
 //! The driver records the expensive results in the journal: the model's answers, the rehearsal, the publication. The

@@ -97,8 +97,8 @@ impl Refusal {
     }
 }
 
-/// Publishes the last draft of a dialogue. Durable on success: every turn and run that begins later uses it. Repeating a
-/// publication that succeeded changes nothing. The caller saves the state with [`Done::published`].
+/// Publishes the last draft of a dialogue. Durable on success: every turn and run that begins later uses it. Repeating
+/// a publication that succeeded changes nothing. The caller saves the state with [`Done::published`].
 pub async fn publish(
     bench: &Workbench,
     stored: &StoredState,

@@ -1,6 +1,6 @@
-//! A dialogue that an authoring agent on another server leads (`authoring.endpoint`). It talks with the user and writes the
-//! document. This installation keeps the document as a draft, checks and rehearses it, and publishes it, as if a model here
-//! had written it.
+//! A dialogue that an authoring agent on another server leads (`authoring.endpoint`). It talks with the user and writes
+//! the document. This installation keeps the document as a draft, checks and rehearses it, and publishes it, as if a
+//! model here had written it.
 
 use super::carried::{carried, restored};
 use super::drive::{Driver, Stopped};
@@ -91,8 +91,8 @@ impl Driver<'_> {
     }
 }
 
-/// The call for a turn that has begun: its state has the user's message. After a failed check the last entry has the reasons,
-/// which the author cannot know otherwise.
+/// The call for a turn that has begun: its state has the user's message. After a failed check the last entry has the
+/// reasons, which the author cannot know otherwise.
 fn request(stored: &StoredState, now: Timestamp) -> Result<AuthorRequest, Stopped> {
     if !stored.state.goes_on() {
         let details = "the exchange with it was interrupted; the next message continues the dialogue";

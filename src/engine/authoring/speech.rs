@@ -60,8 +60,8 @@ impl Speech {
         }
     }
 
-    /// Makes the event for a piece of a text. It gets the turn's next number. A stream supersedes the stream before it if
-    /// the whole text of that stream was never published.
+    /// Makes the event for a piece of a text. It gets the turn's next number. A stream supersedes the stream before it
+    /// if the whole text of that stream was never published.
     pub(super) fn piece(
         &mut self,
         stored: &mut StoredState,

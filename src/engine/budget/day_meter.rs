@@ -1,4 +1,5 @@
-//! The daily budget of one agent, for model calls that belong to none of its turns: those of the drafts that it has made.
+//! The daily budget of one agent, for model calls that belong to none of its turns: those of the drafts that it has
+//! made.
 
 use super::token_meter::check;
 use crate::model::budgeted::Admission;

@@ -11,9 +11,10 @@
 //!
 //! - `step`: the label, result and figures of a step. `error`: the reasons for which a step has no result.
 //! - `turn`: the records of one turn, shared by all its parts, and how they are written. `deferred`: the steps that are
-//!   not written yet. `running_steps`: the number of running steps. `under_way`: the steps whose operations run. `copied`: steps of another run.
-//! - `recorded`: the steps that a part of the journal has. `guard`: the check of the lease and of the cancellation. `usage`: the tokens used. `span`: a step's tracing
-//!   span.
+//!   not written yet. `running_steps`: the number of running steps. `under_way`: the steps whose operations run.
+//!   `copied`: steps of another run.
+//! - `recorded`: the steps that a part of the journal has. `guard`: the check of the lease and of the cancellation.
+//!   `usage`: the tokens used. `span`: a step's tracing span.
 
 mod copied;
 mod deferred;
@@ -168,8 +169,8 @@ impl Journal {
         self.turn.running_steps.count()
     }
 
-    /// When the operation of a step began that runs now, by its key in this part. `None` for a step that is replayed or has
-    /// ended.
+    /// When the operation of a step began that runs now, by its key in this part. `None` for a step that is replayed or
+    /// has ended.
     pub(crate) fn under_way_since(&self, key: &str) -> Option<Begin> {
         self.turn.under_way.since(&self.full_key(key))
     }

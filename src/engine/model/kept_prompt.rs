@@ -65,8 +65,8 @@ fn size(message: &KeptMessage) -> usize {
     message.content.len() + images + calls + message.extra.values().map(json).sum::<usize>()
 }
 
-/// The beginning of the prompt with at most `budget` bytes of texts. The first message that does not fit keeps the beginning of
-/// its text, and nothing else.
+/// The beginning of the prompt with at most `budget` bytes of texts. The first message that does not fit keeps the
+/// beginning of its text, and nothing else.
 fn within(messages: &[KeptMessage], bytes: usize, budget: usize) -> KeptPrompt {
     let (mut left, mut shown) = (budget, Vec::new());
     for message in messages {

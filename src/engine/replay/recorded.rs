@@ -97,7 +97,8 @@ fn is_cut(session: &Session, begin: usize, turn: &TurnRecord) -> bool {
     has_lost || (begin == 0 && began_later(turn.started_at))
 }
 
-/// With as many entries before it, a turn of a history that is cut is replayed. The entries that are lost were further away.
+/// With as many entries before it, a turn of a history that is cut is replayed. The entries that are lost were further
+/// away.
 const ENOUGH: usize = 50;
 
 /// The longest time from the creation of a session to the start of its first turn.

@@ -1,7 +1,7 @@
 //! The recoveries and replans among the recorded steps of a graph, for resumed and restarted runs.
 //!
-//! A recovery of a node has keys such as `node/recover[1]` and `node/recover[1]/judge`. The step `replan[1]` of a graph holds
-//! the revised graph, and nodes that run after it have keys such as `node@1/run`.
+//! A recovery of a node has keys such as `node/recover[1]` and `node/recover[1]/judge`. The step `replan[1]` of a graph
+//! holds the revised graph, and nodes that run after it have keys such as `node@1/run`.
 
 use super::start_record::BEGIN_KEY;
 use super::step_reuse::segments;
@@ -52,8 +52,8 @@ impl Revisions {
         })
     }
 
-    /// The steps without the recoveries of the nodes that `is_around` selects by their keys, without the attempts after a
-    /// recovery, and without the replans that were not carried out. So these nodes have all their recoveries again.
+    /// The steps without the recoveries of the nodes that `is_around` selects by their keys, without the attempts after
+    /// a recovery, and without the replans that were not carried out. So these nodes have all their recoveries again.
     pub(super) fn without_recoveries(
         &self,
         steps: Vec<StepRecord>,
@@ -116,7 +116,8 @@ pub(super) fn revised(graph: &GraphDefinition, steps: &[StepRecord]) -> Vec<(u32
     revised
 }
 
-/// Selects the steps of a graph that do not depend on the node `from`. A replan depends on everything that ran before it.
+/// Selects the steps of a graph that do not depend on the node `from`. A replan depends on everything that ran before
+/// it.
 pub(super) fn before_node(steps: Vec<StepRecord>, graph: &GraphDefinition, from: &str) -> Vec<StepRecord> {
     let path = segments(from);
     let Some(from) = path.first().map(|segment| segment.id) else { return steps };
@@ -187,7 +188,8 @@ mod tests {
         WorkflowRecord::from_document(document, clock::now()).unwrap().workflow
     }
 
-    /// b fails for good in spite of a recovery; the first replan is invalid; x and c run after the second one, and c fails.
+    /// b fails for good in spite of a recovery; the first replan is invalid; x and c run after the second one, and c
+    /// fails.
     const STEPS: [(&str, &str, bool); 16] = [
         ("begin", "begin", true),
         ("a/0/model", "model", true),

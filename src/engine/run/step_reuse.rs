@@ -30,8 +30,8 @@ pub fn steps_of_run(steps: Vec<StepRecord>, prefix: &str) -> Vec<StepRecord> {
     steps.into_iter().filter_map(own).collect()
 }
 
-/// Selects the steps with which a resumed run continues: all, except the failures and recoveries of the stage at `path` and
-/// of the stages around it, and except failed model calls that have not been retried since.
+/// Selects the steps with which a resumed run continues: all, except the failures and recoveries of the stage at `path`
+/// and of the stages around it, and except failed model calls that have not been retried since.
 pub(super) fn steps_for_resume(steps: Vec<StepRecord>, path: &str) -> Vec<StepRecord> {
     let failed: Vec<_> = path.split('/').collect();
     let revisions = Revisions::of(&steps);

@@ -1,8 +1,8 @@
 //! Runs in a lane of their own that wait: for the end of a pause, or for an answer to a question of an ASK node.
 //!
-//! The turn of such a run ends, so that no worker holds it. The session document has the run's [`Waiting`], and the timer
-//! of its next turn. The turn of that timer, or of an answer, opens the journal of the turn that started the run, so no
-//! recorded step runs again and every idempotency key stays the same.
+//! The turn of such a run ends, so that no worker holds it. The session document has the run's [`Waiting`], and the
+//! timer of its next turn. The turn of that timer, or of an answer, opens the journal of the turn that started the run,
+//! so no recorded step runs again and every idempotency key stays the same.
 
 use super::{LaneState, RunJob, RunTurn, RunTurnOutcome, SuspendedRun};
 use crate::execution::{CancelReason, TurnError};

@@ -88,8 +88,8 @@ impl Turn<'_> {
         self.finish(Outcome::Silent, timers)
     }
 
-    /// Passes the claim on to another person. No one may have it, or the person who gives the command, unless that is an
-    /// operator.
+    /// Passes the claim on to another person. No one may have it, or the person who gives the command, unless that is
+    /// an operator.
     pub(super) fn pass_claim(mut self: Box<Self>, order: &Control) -> Result<Change, TurnError> {
         let (name, mut handoff) = (name_of(order.by.as_deref()), self.current_handoff());
         let refused = handoff.claim_of_another(&name).is_some() && !order.force;

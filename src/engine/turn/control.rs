@@ -51,8 +51,8 @@ impl Turn<'_> {
         *last_seq == seq && timers.is_empty() && waiting.is_none()
     }
 
-    /// Cancels the timers with this name, or without a name all follow-up timers. The timeouts of a handoff, of a claim and
-    /// of a waiting flow are cancelled only by name.
+    /// Cancels the timers with this name, or without a name all follow-up timers. The timeouts of a handoff, of a claim
+    /// and of a waiting flow are cancelled only by name.
     fn cancel_timers(self: Box<Self>, name: Option<&str>) -> Result<Change, TurnError> {
         let timeouts = [HANDOFF_TIMEOUT, CLAIM_TIMEOUT, FLOW_TIMEOUT];
         let meant = |timer: &str| name.map_or(!timeouts.contains(&timer), |name| timer == name);

@@ -109,8 +109,8 @@ impl Turn<'_> {
         }
     }
 
-    /// True if a message during a handoff goes to the human: a person has claimed the conversation or taken it over, or this
-    /// turn's agent has handed it off in the mode `hold`. A message for another agent never does.
+    /// True if a message during a handoff goes to the human: a person has claimed the conversation or taken it over, or
+    /// this turn's agent has handed it off in the mode `hold`. A message for another agent never does.
     pub(super) fn is_held(&self) -> bool {
         let hold = self.agent.config.handoff.mode() == HandoffMode::Hold;
         !self.moved && (hold || self.was_taken_over() || self.is_claimed())
@@ -199,8 +199,8 @@ impl Turn<'_> {
         self.publish(EventType::Handoff, &format!("handoff/{}", change.as_str()), &event);
     }
 
-    /// Posts to the agent's handoff endpoint, as a step. A failure of the endpoint cancels the turn. Does nothing if the
-    /// agent has no endpoint.
+    /// Posts to the agent's handoff endpoint, as a step. A failure of the endpoint cancels the turn. Does nothing if
+    /// the agent has no endpoint.
     async fn post(&mut self, key: &str, event: &str, summary: &str) -> Result<(), Interruption> {
         let Some(call) = self.agent.config.handoff.http.clone() else { return Ok(()) };
         let body = self.packet(key, event, summary);

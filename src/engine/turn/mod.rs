@@ -11,8 +11,8 @@
 //! - `coordinator` is the loop of agents with `mode: coordinator`, whose decisions are validated before they are
 //!   carried out.
 //! - `author` is the turn of an authoring dialogue.
-//! - `handoff` gives the conversation to a human, `claim` decides which of several people has it, `pending_flow` handles flows that ask the user, and `cancel` ends a
-//!   turn with the status `cancelled`.
+//! - `handoff` gives the conversation to a human, `claim` decides which of several people has it, `pending_flow`
+//!   handles flows that ask the user, and `cancel` ends a turn with the status `cancelled`.
 //! - `timer_turn` handles timers, `control` operator commands, and `run_result` runs that have ended; `notice` is the
 //!   reply for a run that a coordinator has started.
 //! - `prompt` builds the variables of the prompts, `planner` makes the plan from the model's draft, and `placeholder`

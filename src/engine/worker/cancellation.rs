@@ -1,9 +1,9 @@
 //! Cancellations of the turn in flight.
 //!
-//! The `cancel` command, and the `claim` with which a human takes the conversation over, wait in the lane behind the turn
-//! that they are to cancel. So the publisher, or a worker that is
-//! woken for the command while another worker holds the lease, sends a hint to all workers. The worker that drives the lane then
-//! reads the command from the stream. A hint alone cancels nothing.
+//! The `cancel` command, and the `claim` with which a human takes the conversation over, wait in the lane behind the
+//! turn that they are to cancel. So the publisher, or a worker that is woken for the command while another worker holds
+//! the lease, sends a hint to all workers. The worker that drives the lane then reads the command from the stream. A
+//! hint alone cancels nothing.
 
 use super::{WorkerState, intake};
 use crate::execution::CancelReason;

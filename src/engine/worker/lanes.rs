@@ -73,8 +73,8 @@ struct Lane {
     lost: CancellationToken,
     /// The sequence of the current turn.
     turn: u64,
-    /// The current turn began while a human had the conversation. A takeover does not cancel it: there is nothing to take
-    /// over.
+    /// The current turn began while a human had the conversation. A takeover does not cancel it: there is nothing to
+    /// take over.
     with_human: bool,
     /// Cancels the current turn.
     cancelled: CancellationToken,
@@ -147,8 +147,8 @@ impl Lanes {
         lane.lost.clone()
     }
 
-    /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn, or
-    /// takes the conversation over unless it is `with_human` already.
+    /// Records that the turn of this sequence runs. The returned token is cancelled when an operator cancels the turn,
+    /// or takes the conversation over unless it is `with_human` already.
     pub(super) fn start_turn(&self, session_id: &str, seq: u64, with_human: bool) -> CancellationToken {
         let mut lanes = self.lock();
         let lane = lanes.entry(session_id.to_owned()).or_default();

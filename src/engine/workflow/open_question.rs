@@ -56,8 +56,8 @@ pub struct OpenQuestion {
 }
 
 impl OpenQuestion {
-    /// Id of the job with the answer. All answers to a question have the same id, so the first one counts. A resumed run,
-    /// whose steps are in another turn, asks again.
+    /// Id of the job with the answer. All answers to a question have the same id, so the first one counts. A resumed
+    /// run, whose steps are in another turn, asks again.
     pub fn job_id(&self, run: &RunRecord) -> String {
         format!("answer-{:x}", md5::compute(format!("{}/{}/{}", run.run_id, run.turn_id, self.key)))
     }

@@ -1,8 +1,8 @@
 //! Authoring dialogues over HTTP.
 //!
 //! - [`dialogues`]: begin, list, show, delete. [`chat`]: a message, and the events of its turn.
-//! - [`artifacts`]: draft, difference, publication, catalogue. [`trials`]: tests of a draft by a person. [`replays`]: recorded turns
-//!   against a draft.
+//! - [`artifacts`]: draft, difference, publication, catalogue. [`trials`]: tests of a draft by a person. [`replays`]:
+//!   recorded turns against a draft.
 //! - `turn_events`: the events of one turn. `error_codes`: the codes that only these endpoints have.
 
 mod artifacts;

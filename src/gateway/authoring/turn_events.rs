@@ -148,8 +148,9 @@ impl TurnFollower {
         }
     }
 
-    /// Returns whether the last event of a turn that has ended will never arrive: its lane has published everything, and the
-    /// event is not stored. Without a reply of the queue or the store it returns false; the next check asks again.
+    /// Returns whether the last event of a turn that has ended will never arrive: its lane has published everything,
+    /// and the event is not stored. Without a reply of the queue or the store it returns false; the next check asks
+    /// again.
     async fn is_lost(&mut self) -> bool {
         let (queue, session_id) = (self.queue.as_ref(), &self.session_id);
         chat::is_told(queue, self.store.as_ref(), session_id).await.unwrap_or(false)

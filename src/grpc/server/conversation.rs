@@ -1,5 +1,6 @@
-//! One call of `ProcessConversation`: the author works in a task of its own, which ends with the author's last response,
-//! the call's deadline, the client's departure or the server's stop. A client that does not read cannot delay that.
+//! One call of `ProcessConversation`: the author works in a task of its own, which ends with the author's last
+//! response, the call's deadline, the client's departure or the server's stop. A client that does not read cannot delay
+//! that.
 
 use super::{Admitted, deadline};
 use crate::author::{Author, AuthorRequest};
@@ -86,8 +87,8 @@ fn responses(unread: Arc<Unread>, end: Arc<OnceLock<End>>) -> BoxStream<'static,
     sent.chain(ended.filter_map(async |end| end.err().map(Err))).boxed()
 }
 
-/// The responses that the client has not read. The transport polls them only while the client reads, so they are shared with
-/// the task of the call, which drops them in time.
+/// The responses that the client has not read. The transport polls them only while the client reads, so they are shared
+/// with the task of the call, which drops them in time.
 struct Unread(Mutex<Option<mpsc::Receiver<ConversationResponse>>>);
 
 impl Unread {

@@ -1,5 +1,5 @@
-//! Checks authoring dialogues: one readable state for each, whose conversation has each message of the user once, exactly
-//! one last event of each turn, and one published version for each document that was completed.
+//! Checks authoring dialogues: one readable state for each, whose conversation has each message of the user once,
+//! exactly one last event of each turn, and one published version for each document that was completed.
 
 use super::evidence::Lane;
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,10 +23,10 @@ fn parts(key: &str) -> Option<(&str, &str)> {
     key.split_once('/')?.1.split_once('/')
 }
 
-/// True if a step records the call under the key `called`. All attempts of a graph's node with the same request call under
-/// the key of the first; each records its result in a step of its own, `<node>~<attempt>/run`, or its failure in
-/// `<node>/failed`. A request that a recovery or a replan has changed has its digest at the end of its key, and a node that
-/// runs after a replan is `<node>@<replan>`.
+/// True if a step records the call under the key `called`. All attempts of a graph's node with the same request call
+/// under the key of the first; each records its result in a step of its own, `<node>~<attempt>/run`, or its failure in
+/// `<node>/failed`. A request that a recovery or a replan has changed has its digest at the end of its key, and a node
+/// that runs after a replan is `<node>@<replan>`.
 fn records(recorded: &StepRecord, called: &str) -> bool {
     let (called, digest) = match called.rsplit_once("/run/") {
         Some((node, digest)) => (node, Some(digest)),

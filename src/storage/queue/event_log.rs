@@ -26,8 +26,8 @@ pub struct LoggedEvent {
 pub struct EventBounds {
     /// The sequence of the oldest retained event; `last + 1` if none is retained.
     pub first: u64,
-    /// The highest sequence that the stream has assigned, also when that event is already deleted; 0 when there never was
-    /// one.
+    /// The highest sequence that the stream has assigned, also when that event is already deleted; 0 when there never
+    /// was one.
     pub last: u64,
 }
 
@@ -40,7 +40,8 @@ pub trait EventLog: Send + Sync {
     /// before the call is within them.
     async fn event_bounds(&self) -> Result<EventBounds>;
 
-    /// Returns the events with sequences above `after` in stream order, as far as they are retained. The stream does not
-    /// end: it waits for further events. An item is an error when reading fails. `after` is not above the last sequence.
+    /// Returns the events with sequences above `after` in stream order, as far as they are retained. The stream does
+    /// not end: it waits for further events. An item is an error when reading fails. `after` is not above the last
+    /// sequence.
     async fn all_events(&self, after: u64) -> Result<BoxStream<'static, Result<LoggedEvent>>>;
 }

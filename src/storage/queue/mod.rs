@@ -309,8 +309,8 @@ pub trait Queue: Purge + EventLog + Send + Sync + 'static {
     async fn has_session(&self, session_id: &str) -> Result<bool>;
 
     /// Stores a dead letter. Durable on return. A second letter with the same `msg_id` is dropped. A payload
-    /// beyond the limit is cut, so that the letter does not block its lane. The limit is [`Queue::max_payload`]; on NATS
-    /// it is the server's, which counts the letter's headers, too.
+    /// beyond the limit is cut, so that the letter does not block its lane. The limit is [`Queue::max_payload`]; on
+    /// NATS it is the server's, which counts the letter's headers, too.
     async fn publish_dead_letter(&self, letter: DeadLetter) -> Result<()>;
 
     /// Returns at most `limit` dead letters with a sequence above `after`, oldest first.

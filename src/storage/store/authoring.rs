@@ -103,8 +103,8 @@ impl From<StoredState> for AuthoringSummary {
 /// The states of authoring dialogues.
 ///
 /// The worker that holds a dialogue's lane saves its state, under the epoch of its lease. The deletion of a session
-/// ([`Erasure::erase_records`](super::Erasure::erase_records)) deletes its state, and the deletion of a workflow or agent
-/// leaves no state that names it.
+/// ([`Erasure::erase_records`](super::Erasure::erase_records)) deletes its state, and the deletion of a workflow or
+/// agent leaves no state that names it.
 #[async_trait]
 pub trait Authoring {
     /// Creates the session of a dialogue together with its state. Durable on return. Returns false, and changes

@@ -1,9 +1,9 @@
 //! The rules of a lane, as functions on a session in memory: who holds the lease, and how a commit changes the session.
 //!
-//! Both stores apply these functions to a session that they have read or have in their cache, and then write the result.
-//! The embedded store does so in one transaction. The store on MongoDB writes it by one conditional update, and begins
-//! again when the condition does not hold. The history is not handled here, because the embedded store keeps it in a
-//! table of its own.
+//! Both stores apply these functions to a session that they have read or have in their cache, and then write the
+//! result. The embedded store does so in one transaction. The store on MongoDB writes it by one conditional update, and
+//! begins again when the condition does not hold. The history is not handled here, because the embedded store keeps it
+//! in a table of its own.
 
 use crate::store::records::{Acquire, Change, Commit, Committed, Rewind, TimerChange};
 use std::sync::Arc;

@@ -113,9 +113,9 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 ///
 /// *Errors.* Every call fails with [`StoreError::Unavailable`] when the store is unreachable or does not respond within
 /// its time limit (`mongodb.timeout`); a write that failed so may have taken effect. Reads fail with
-/// [`StoreError::Damaged`] when a document cannot be decoded, and with [`StoreError::Newer`] when its stamp says that only
-/// a newer version can read it. Writes fail with [`StoreError::Refused`] when the store
-/// cannot hold the data, for example because a document is too large or nested too deeply.
+/// [`StoreError::Damaged`] when a document cannot be decoded, and with [`StoreError::Newer`] when its stamp says that
+/// only a newer version can read it. Writes fail with [`StoreError::Refused`] when the store cannot hold the data, for
+/// example because a document is too large or nested too deeply.
 ///
 /// *Limits.* A listing with a limit of 0 is empty.
 ///
@@ -255,8 +255,8 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
 
     /// Stores a version of a session's plan and makes it the current one, for [`Store::workflow`], too. A new plan has
     /// the status `READY`; the status of a known one stays. The session keeps its last [`MAX_PLANS`] plans, and plans
-    /// that run. A plan is kept for `retention.idle` after its last use. Its versions are kept as long, and at least for
-    /// `retention.turns`. Durable on return. Fails with `Refused` when the id belongs to another session or to an
+    /// that run. A plan is kept for `retention.idle` after its last use. Its versions are kept as long, and at least
+    /// for `retention.turns`. Durable on return. Fails with `Refused` when the id belongs to another session or to an
     /// operator's workflow.
     async fn put_session_plan(&self, plan: WorkflowRecord, agent_id: &str) -> Result<()>;
 
@@ -265,7 +265,8 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
     async fn plans_of(&self, session_id: &str) -> Result<Vec<SessionPlan>>;
 
     /// Sets the status of a session's plan, if [`PlanState::may_become`] allows it. A plan that begins to run remembers
-    /// `run_id`. Returns false, and changes nothing, when it is not allowed or there is no such plan. Durable on return.
+    /// `run_id`. Returns false, and changes nothing, when it is not allowed or there is no such plan. Durable on
+    /// return.
     async fn set_workflow_state(
         &self,
         workflow_id: &str,
@@ -300,9 +301,9 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
     /// result compares `epoch` and `last_seq` with the values that it knows.
     async fn session(&self, session_id: &str) -> Result<Option<Session>>;
 
-    /// Returns sessions with only the last entry of their histories, the last changed first. Commits and recorded statuses are changes. A
-    /// store may also count acquisitions and releases. Sessions that changed in the same millisecond are ordered by id,
-    /// descending.
+    /// Returns sessions with only the last entry of their histories, the last changed first. Commits and recorded
+    /// statuses are changes. A store may also count acquisitions and releases. Sessions that changed in the same
+    /// millisecond are ordered by id, descending.
     async fn sessions(&self, query: SessionQuery) -> Result<Vec<Session>> {
         Ok(self.sessions_page(query).await?.page.items)
     }
@@ -310,8 +311,8 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
     /// Returns the sessions of [`Store::sessions`], and where the listing continues.
     async fn sessions_page(&self, query: SessionQuery) -> Result<SessionPage>;
 
-    /// Returns the kept prompt of a recorded step, compressed as it was recorded. `None` if the step or its prompt is not
-    /// stored.
+    /// Returns the kept prompt of a recorded step, compressed as it was recorded. `None` if the step or its prompt is
+    /// not stored.
     async fn prompt(&self, session_id: &str, turn_id: &str, key: &str) -> Result<Option<Vec<u8>>>;
 
     /// Returns a page of the sessions that are handed off, in the order of [`HandoffPlace`], and how many there are.
@@ -333,14 +334,14 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
     /// without usage are missing in the result. The counters may include additions that are not durable yet.
     async fn tokens_of_day(&self, day: &str, agent_ids: Vec<String>) -> Result<HashMap<String, u64>>;
 
-    /// Adds the tokens of a model call that belongs to no turn to the counters of [`Store::tokens_of_day`]. A repetition adds
-    /// them again.
+    /// Adds the tokens of a model call that belongs to no turn to the counters of [`Store::tokens_of_day`]. A
+    /// repetition adds them again.
     async fn use_tokens(&self, used: DayUse) -> Result<()>;
 
     // --- timers and housekeeping
 
-    /// Returns at most `limit` timers that are due within `horizon` from now, earliest first. Timers that are due in the
-    /// same millisecond have no order.
+    /// Returns at most `limit` timers that are due within `horizon` from now, earliest first. Timers that are due in
+    /// the same millisecond have no order.
     async fn due_timers(&self, horizon: Duration, limit: usize) -> Result<DueTimers>;
 
     /// Returns a page of the timers of all sessions, next due first. Timers that are due in the same millisecond are
@@ -410,8 +411,8 @@ pub trait Store: Authoring + Drafts + Erasure + Versions + Send + Sync + 'static
         Ok(Vec::new())
     }
 
-    /// Returns a copy of the file that holds this store and its queue, as of one moment, while both are in use. `None` if
-    /// they are in no file.
+    /// Returns a copy of the file that holds this store and its queue, as of one moment, while both are in use. `None`
+    /// if they are in no file.
     async fn copy_file(&self) -> Result<Option<FileCopy>> {
         Ok(None)
     }

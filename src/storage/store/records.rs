@@ -292,8 +292,8 @@ pub struct HandoffPage {
     pub counts: HandoffCounts,
 }
 
-/// The place of a handoff in the listing: 0 if the user waits and 1 otherwise; since when the user waits, or else when the
-/// handoff began; the session.
+/// The place of a handoff in the listing: 0 if the user waits and 1 otherwise; since when the user waits, or else when
+/// the handoff began; the session.
 pub type HandoffPlace = (u64, (Timestamp, String));
 
 impl HandoffQuery {

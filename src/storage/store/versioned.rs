@@ -62,8 +62,8 @@ pub trait Versioned: Sized + Send + Sync + 'static {
     }
 }
 
-/// Checks that the stored version with the hash of `record` is `record`. A version never changes: runs and sessions load
-/// the version with which they began by its hash, and md5 does not exclude a second document with the same hash.
+/// Checks that the stored version with the hash of `record` is `record`. A version never changes: runs and sessions
+/// load the version with which they began by its hash, and md5 does not exclude a second document with the same hash.
 pub fn check_unchanged<T: Versioned>(stored: &T, record: &T) -> Result<(), SharedError> {
     if canonical::to_string(stored.document()) == canonical::to_string(record.document()) {
         return Ok(());

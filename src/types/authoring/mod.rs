@@ -1,8 +1,9 @@
-//! An authoring dialogue: one session in which a user and the agent `authoring` make a workflow or an agent. Plain data.
+//! An authoring dialogue: one session in which a user and the agent `authoring` make a workflow or an agent. Plain
+//! data.
 //!
 //! - [`stage`]: the stages of a dialogue, and the other enums.
-//! - [`state`]: the whole state of a dialogue, as it is stored. [`draft`]: its last document. [`repair`] reads a damaged
-//!   state.
+//! - [`state`]: the whole state of a dialogue, as it is stored. [`draft`]: its last document. [`repair`] reads a
+//!   damaged state.
 //! - [`config`]: the settings of a dialogue that a client can choose.
 //! - [`message`]: the events of a turn, for clients. [`error_code`]: the errors of a turn.
 

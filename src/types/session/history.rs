@@ -16,8 +16,8 @@ pub const MAX_BYTES: usize = 256 * 1024;
 /// others.
 pub const MAX_TEXT: usize = 64 * 1024;
 
-/// The kind of an entry that tells the agent's model something and was not sent to the user: the note with which a human
-/// hands the conversation back.
+/// The kind of an entry that tells the agent's model something and was not sent to the user: the note with which a
+/// human hands the conversation back.
 pub const NOTE: &str = "note";
 
 /// More than the longest id of a turn, in bytes.
@@ -150,8 +150,8 @@ pub fn excess(history: &[Entry], added: &[Entry]) -> usize {
     total - kept
 }
 
-/// True if entries may have been dropped: there is no room for another one of the largest size. A history from which entries
-/// were dropped stays so.
+/// True if entries may have been dropped: there is no room for another one of the largest size. A history from which
+/// entries were dropped stays so.
 pub fn is_full(history: &[Entry]) -> bool {
     let bytes: usize = history.iter().map(Entry::bytes).sum();
     // One entry has a text and metadata.

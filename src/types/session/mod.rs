@@ -1,6 +1,6 @@
 //! The session document and the rules for it, without any storage: [`status`](crate::status) has the legal status
-//! transitions, [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts, [`search`] the
-//! words that a listing looks for.
+//! transitions, [`history`] the bounded conversation, [`transcript`] the conversation as one text for prompts,
+//! [`search`] the words that a listing looks for.
 
 pub mod history;
 pub mod search;

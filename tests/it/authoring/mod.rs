@@ -1,7 +1,8 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] their
-//! faults, [`lanes`] the messages that reach them and their end, [`outages`] servers that are away, [`remote`] dialogues that another server leads,
-//! [`repeats`] repeated messages, [`publications`] publications during a turn, [`scenarios`] the acceptance scenarios over
-//! HTTP, [`damages`] the violations that the invariants report. The crash points are those of `crash`.
+//! faults, [`lanes`] the messages that reach them and their end, [`outages`] servers that are away, [`remote`]
+//! dialogues that another server leads, [`repeats`] repeated messages, [`publications`] publications during a turn,
+//! [`scenarios`] the acceptance scenarios over HTTP, [`damages`] the violations that the invariants report. The crash
+//! points are those of `crash`.
 
 pub mod answers;
 mod damages;

@@ -13,8 +13,8 @@ on_both_backends!(
     a_publication_that_no_state_could_remember_succeeds_and_does_not_block_the_next_one,
 );
 
-/// An engine whose dialogue s1 has a draft that nobody has published, and in whose next turn the model waits for `gate`;
-/// with the dialogue as it is before that turn.
+/// An engine whose dialogue s1 has a draft that nobody has published, and in whose next turn the model waits for
+/// `gate`; with the dialogue as it is before that turn.
 async fn in_a_turn(backend: Backend, gate: &Arc<Semaphore>) -> (Engine, Dialogue) {
     let mut engine = Engine::watching(backend, ScriptedModel::start(answers::script).await).await;
     engine.rehearsal = Some(Arc::new(Passing));

@@ -1,5 +1,5 @@
-//! Dialogues that an authoring agent on another server leads (`authoring.endpoint`). The server is an engine of its own,
-//! reached over gRPC.
+//! Dialogues that an authoring agent on another server leads (`authoring.endpoint`). The server is an engine of its
+//! own, reached over gRPC.
 
 use super::*;
 use crate::grpc::Served;

@@ -1,6 +1,7 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`], [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`], [`versions`], [`queue`], [`event_log`] and
-//! [`dead_letters`] have the cases; each runs on a fresh backend. [`embedded`] runs them in memory and on a file,
-//! `cluster` on NATS and MongoDB.
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`],
+//! [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`],
+//! [`versions`], [`queue`], [`event_log`] and [`dead_letters`] have the cases; each runs on a fresh backend.
+//! [`embedded`] runs them in memory and on a file, `cluster` on NATS and MongoDB.
 
 mod authoring;
 pub mod catalog;

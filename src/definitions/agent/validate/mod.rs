@@ -2,8 +2,8 @@
 //! mistake.
 //!
 //! This file checks the agent itself; [`fields`] finds unknown fields, [`call`] checks HTTP calls and parameters,
-//! [`coordinator`] checks the fields that only coordinators have, [`knowledge`] the patterns of knowledge files, and [`rule`]
-//! the rules of the offline model.
+//! [`coordinator`] checks the fields that only coordinators have, [`knowledge`] the patterns of knowledge files, and
+//! [`rule`] the rules of the offline model.
 
 mod call;
 mod coordinator;
@@ -106,8 +106,8 @@ impl KnownNames {
         &self.secrets
     }
 
-    /// Adds secrets that agents may send: entries as in the setting `secrets.allow`. A bare name is for all hosts, because
-    /// the process that has announced it runs with `secrets.unbound`.
+    /// Adds secrets that agents may send: entries as in the setting `secrets.allow`. A bare name is for all hosts,
+    /// because the process that has announced it runs with `secrets.unbound`.
     pub fn with_secrets(mut self, entries: impl IntoIterator<Item = String>) -> Self {
         let entries: Vec<String> = entries.into_iter().collect();
         self.secrets.extend(AllowedSecrets::read(&entries, true).0);

@@ -136,9 +136,9 @@ impl<'a> Turn<'a> {
         Ok(turn)
     }
 
-    /// Sets the session's user, channel and agent from the turn's messages. The last channel wins. The user is that of the
-    /// first message that names one, because APIs authorise by it: another user's message is handled as a message of the
-    /// session's user, and its history entry names who sent it.
+    /// Sets the session's user, channel and agent from the turn's messages. The last channel wins. The user is that of
+    /// the first message that names one, because APIs authorise by it: another user's message is handled as a message
+    /// of the session's user, and its history entry names who sent it.
     fn adopt_addressing(&mut self) {
         let before = std::mem::replace(&mut self.session.agent_id, self.agent.config.id.clone());
         self.moved = !before.is_empty() && before != self.session.agent_id;
@@ -252,8 +252,8 @@ impl<'a> Turn<'a> {
         self.flush().await
     }
 
-    /// Stores the status, then runs the step `slow` and publishes the queued events concurrently, and the step's begin if
-    /// it is under way for long.
+    /// Stores the status, then runs the step `slow` and publishes the queued events concurrently, and the step's begin
+    /// if it is under way for long.
     ///
     /// The work that a status announces never starts before that status is durable; its event may follow a moment
     /// later. If `slow` completes on its first poll, as a replayed step does, the queued events are published with

@@ -1,5 +1,5 @@
-//! The event of a step that is under way for a while. Watchers see it before the step's own event, which may come minutes
-//! later.
+//! The event of a step that is under way for a while. Watchers see it before the step's own event, which may come
+//! minutes later.
 
 use super::Turn;
 use crate::execution::TurnError;
@@ -79,8 +79,8 @@ impl Turn<'_> {
 }
 
 impl Announcement {
-    /// Waits until the step has been under way for [`LONG`], and publishes its begin. The caller drops the future when the
-    /// step has ended. A failure is logged only: the step's own event follows.
+    /// Waits until the step has been under way for [`LONG`], and publishes its begin. The caller drops the future when
+    /// the step has ended. A failure is logged only: the step's own event follows.
     pub(super) async fn publish(mut self) {
         let (mut begun, mut at) = (self.clock.moment(), self.clock.now());
         loop {
@@ -118,8 +118,8 @@ impl Announcement {
     }
 }
 
-/// Runs `work` and `first` concurrently, and `after` once `first` has succeeded. Returns when `work` and `first` have ended,
-/// and drops `after`: nothing waits for it.
+/// Runs `work` and `first` concurrently, and `after` once `first` has succeeded. Returns when `work` and `first` have
+/// ended, and drops `after`: nothing waits for it.
 pub(in crate::turn) async fn run_beside<T>(
     first: impl Future<Output = Result<(), TurnError>>,
     work: impl Future<Output = T>,

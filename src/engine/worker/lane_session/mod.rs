@@ -86,8 +86,8 @@ impl HandledMessage {
 }
 
 impl<'a> LaneSession<'a> {
-    /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `seq` and `job` are those of the
-    /// message for which the lane was acquired.
+    /// Starts to process the lane of `grant`. Its lease is certain to last until `until`. `seq` and `job` are those of
+    /// the message for which the lane was acquired.
     pub(in crate::worker) fn new(
         shared: &'a WorkerState,
         grant: Grant,

@@ -22,8 +22,8 @@ impl From<RequestFailure> for NodeFailure {
     }
 }
 
-/// Calls the API. Attempts with the same resolved request send the same idempotency key, so that a server that honours it
-/// carries out one request.
+/// Calls the API. Attempts with the same resolved request send the same idempotency key, so that a server that honours
+/// it carries out one request.
 pub(super) async fn perform(
     run: &NodeRun<'_>,
     here: &StageContext,

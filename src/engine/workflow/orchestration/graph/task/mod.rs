@@ -1,8 +1,9 @@
 //! What one attempt of a node does, by its type.
 //!
-//! A node that reaches the outside does so in one step of its journal, `run`, whose input is the resolved config. [`http`],
-//! [`python`] and [`database`] have one; [`llm`] and [`runnable`] have the steps of model calls; [`person`] asks the user;
-//! [`repeat`] runs the body of a LOOP, and [`wait`] waits. CONDITION, START and END only compute their output.
+//! A node that reaches the outside does so in one step of its journal, `run`, whose input is the resolved config.
+//! [`http`], [`python`] and [`database`] have one; [`llm`] and [`runnable`] have the steps of model calls; [`person`]
+//! asks the user; [`repeat`] runs the body of a LOOP, and [`wait`] waits. CONDITION, START and END only compute their
+//! output.
 
 mod database;
 mod http;
