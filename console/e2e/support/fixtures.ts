@@ -1,7 +1,7 @@
 // Agents and workflows of the tests.
 
 import type { Api } from './api'
-import { acts, plan, type Answer, type Call } from './model'
+import { acts, plan, says, type Answer, type Call } from './model'
 
 /** Repeats the user's words, by the offline model. */
 export const echo = {
@@ -61,5 +61,18 @@ export function storyOf(tells: (call: Call) => Answer): (call: Call) => Answer {
     if (call.schema === 'plan_and_decision') return plan(acts('FLOW', 'tell'))
     if (call.schema === 'decision') return acts('FLOW', 'tell')
     return call.user.startsWith('title of') ? 'A title' : tells(call)
+  }
+}
+
+/** Hands the first message of each conversation to a human, and answers itself once it has the conversation again. */
+export async function applyDesk(api: Api): Promise<void> {
+  await api.put('/api/v1/agents/desk', { id: 'desk', name: 'Desk', model: 'scripted', sop: 'Hand over, then answer.', handoff: { mode: 'hold' } })
+}
+
+/** The script of the desk. */
+export function deskOf(answer: string): (call: Call) => Answer {
+  return (call) => {
+    if (call.schema !== 'plan_and_decision') return says(answer)
+    return plan({ ...acts('SYSTEM', 'handoff', { summary: 'Wants a refund' }), next_status: 'transferred', response: 'One moment.' })
   }
 }

@@ -7,6 +7,8 @@ export interface Call {
   schema: string
   /** The last user message. */
   user: string
+  /** The texts of all messages, as they were sent. */
+  texts: string[]
   /** Number of earlier calls for plain text that had the same last user message. */
   earlier: number
 }
@@ -37,7 +39,8 @@ export async function startModel(): Promise<Model> {
     const users = (body.messages as { role: string; content: unknown }[]).filter(({ role }) => role === 'user')
     const user = String(users.at(-1)?.content ?? '')
     const schema = String(body.response_format?.json_schema?.name ?? '')
-    const call = { schema, user, earlier: calls.filter((other) => other.schema === schema && other.user === user).length }
+    const texts = (body.messages as { content: unknown }[]).map(({ content }) => String(content))
+    const call = { schema, user, texts, earlier: calls.filter((other) => other.schema === schema && other.user === user).length }
     calls.push(call)
     const answer = await script(call)
     if (!isStream(answer)) {

@@ -1,0 +1,97 @@
+// The inbox: a conversation is handed over, two people claim it, one answers and hands it back. On `turnwheel dev` with tokens.
+
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { isLive, launch, user, type User } from './support/browser'
+import { applyDesk, deskOf } from './support/fixtures'
+import { Gate, plan, says, startModel, type Model } from './support/model'
+import { startDev, tokenOf, type Role, type System } from './support/system'
+import { DEADLINE, until } from './support/until'
+
+let browser: Browser
+let model: Model
+let dev: System
+
+beforeAll(async () => {
+  model = await startModel()
+  ;[browser, dev] = await Promise.all([launch(), startDev({ model: model.base, tokens: true })])
+  await applyDesk(dev.api)
+})
+afterAll(async () => {
+  await browser?.close()
+  await dev?.stop()
+  await model?.stop()
+})
+
+const within = { timeout: DEADLINE }
+const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true })
+const session = (id: string) => dev.api.get(`/api/v1/sessions/${id}`)
+const send = (session_id: string, job_id: string, text: string) => dev.api.post('/api/v1/messages', { session_id, agent_id: 'desk', user_id: `mei-${session_id}`, job_id, text })
+
+async function at(role: Role, path: string): Promise<[User, Page]> {
+  const person = await user(browser, dev.base)
+  await person.login(tokenOf(role))
+  const page = await person.open(path)
+  await isLive(page)
+  return [person, page]
+}
+
+test('two people claim a conversation, one answers it, and the agent knows what was said', async () => {
+  model.script(deskOf('The agent again.'))
+  const [[agent, first], [operator, second]] = [await at('agent', '/inbox'), await at('operator', '/inbox')]
+  await send('refund', 'm-1', '转人工')
+  for (const page of [first, second]) await page.getByRole('link', { name: /mei-refund/ }).first().waitFor()
+  const seen = Date.now()
+  const { since } = (await session('refund')).handoff
+  expect(seen - Date.parse(since), 'it is in both inboxes within a second').toBeLessThan(1000)
+  for (const page of [first, second]) await page.getByRole('link', { name: /mei-refund/ }).first().click()
+  for (const page of [first, second]) await button(page, 'Take over').waitFor()
+  await Promise.all([first, second].map((page) => button(page, 'Take over').click()))
+  const by: string = await until('one of them has the claim', async () => (await session('refund')).handoff.claim?.by)
+  const [winner, loser] = by === 'agent' ? [first, second] : [second, first]
+  await loser.getByText('answers this conversation').waitFor()
+  expect(await loser.locator('.foot textarea').count(), 'the other one reads').toBe(0)
+
+  await winner.locator('.foot textarea').fill('This is Li. 退款 20 euro, agreed?')
+  await winner.locator('.foot textarea').press('Enter')
+  await loser.locator('[role=log]').getByText('This is Li. 退款 20 euro, agreed?').waitFor()
+  await send('refund', 'm-2', 'Agreed')
+  await winner.locator('[role=log]').getByText('Agreed', { exact: true }).waitFor()
+  expect(model.calls.length, 'the agent is silent').toBe(1)
+
+  await button(winner, 'Hand back').first().click()
+  await winner.locator('dialog textarea').fill('Paid on the 1st of March')
+  await winner.locator('dialog').getByRole('button', { name: 'Hand back' }).click()
+  await until('the agent has it again', async () => (await session('refund')).workflow_state.status === 'ready')
+  await loser.getByText('has this conversation').waitFor()
+  await send('refund', 'm-3', 'When?')
+  await winner.goto(`${dev.base}/console/sessions/refund`)
+  await winner.locator('[role=log]').getByText('The agent again.').waitFor()
+  const prompt = model.calls.at(-1)!.texts.join('\n')
+  for (const text of ['退款 20 euro, agreed?', 'Agreed', 'Paid on the 1st of March']) expect(prompt).toContain(text)
+  const said = (await session('refund')).history.filter(({ text }: { text: string }) => text.includes('Paid on'))
+  expect(said.every(({ role }: { role: string }) => role !== 'assistant'), 'the user does not get the note').toBe(true)
+  expect([...agent.problems, ...operator.problems]).toEqual([])
+})
+
+test('a conversation is taken over in the middle of a turn, and the agent says nothing more', async () => {
+  const gate = new Gate()
+  model.script(async (call) => {
+    await gate.pass()
+    return call.schema === 'plan_and_decision' ? plan(says('Too late')) : says('Much too late')
+  })
+  await send('taken', 'm-1', 'Hello')
+  await until('the model is asked', async () => model.calls.length > 0)
+  const [person, page] = await at('agent', '/sessions/taken')
+  await page.getByRole('link', { name: 'Take over' }).first().click()
+  await page.locator('dialog').getByRole('button', { name: 'Take over' }).click()
+  await until('the person has it', async () => (await session('taken')).handoff?.claim?.by === 'agent')
+  gate.openAll()
+  await page.locator('.foot textarea').fill('A human here.')
+  await page.locator('.foot textarea').press('Enter')
+  await page.locator('[role=log]').getByText('A human here.').waitFor()
+  const history = (await session('taken')).history as { role: string; text: string }[]
+  expect(history.map(({ role, text }) => [role, text])).toEqual([['user', 'Hello'], ['human', 'A human here.']])
+  await expect.poll(async () => (await dev.api.get('/api/v1/handoffs?state=all')).handoffs.length, within).toBeGreaterThan(0)
+  expect(person.problems).toEqual([])
+})
