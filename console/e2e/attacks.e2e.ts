@@ -152,7 +152,7 @@ describe('in the browser', () => {
     const before = await turns()
     const person = await loggedIn('viewer')
     const page = await person.open('/')
-    await page.waitForURL(/\/sessions$/)
+    await page.waitForURL(/\/inbox$/)
     await page.locator('tbody').getByText('victim').waitFor()
     expect(await page.locator('nav').getByText('Playground').count()).toBe(0)
     expect(await page.locator('tbody input[type=checkbox]').count()).toBe(0)
@@ -162,7 +162,7 @@ describe('in the browser', () => {
     await page.goto(`${dev.base}/console/playground`)
     await page.getByText('This view needs the role “admin”.').waitFor()
     await page.goto(`${dev.base}/console/agents/echo?tab=edit`)
-    expect(await page.locator('textarea').getAttribute('readonly')).not.toBeNull()
+    expect(await page.locator('.cm-content').getAttribute('contenteditable')).toBe('false')
     // Past the page, with the login that it has.
     for (const [method, path, body] of [
       ['POST', '/api/v1/messages', message],
@@ -212,7 +212,7 @@ describe('in the browser', () => {
   test('an operator closes a conversation, talks with nobody, and does not see the audit trail', async () => {
     const person = await loggedIn('operator')
     const page = await person.open('/')
-    await page.waitForURL(/\/sessions$/)
+    await page.waitForURL(/\/inbox$/)
     expect(await page.locator('nav').getByText(/Audit|Playground/).count()).toBe(0)
     await page.goto(`${dev.base}/console/audit`)
     await page.getByText('This view needs the role “admin”.').waitFor()

@@ -93,6 +93,7 @@ export async function seed(api: Api, echoServer: string): Promise<Seeded> {
   await say(api, 'loud-1', 'm-2', 'my phone')
   await say(api, 'loud-1', 'm-3', 'human')
   await api.post('/api/v1/sessions/loud-1/reply', { text: LOUD, by: LOUD })
+  await api.post('/api/v1/sessions/loud-1/notes', { text: LOUD })
   await say(api, 'loud-2', 'm-1', 'hello')
   await api.post('/api/v1/sessions/loud-2/cancel', { reason: LOUD, by: LOUD })
   await makeDeadLetter(api)
@@ -111,12 +112,13 @@ export function viewsOf({ session_id, turn_id, dialogue }: Seeded): string[] {
   return [
     '/playground?agent=loud',
     `/playground/${session_id}`,
+    ...['/inbox', '/inbox?state=all', `/inbox/${session_id}`],
     '/sessions',
     ...[session, `${session}?tab=turns`, `${session}?tab=json`, turn, `${turn}?tab=json`, `${session}/turns/m-3`, '/sessions/loud-2'],
     ...['/runs', '/runs?start=loud_line', `/runs/${RUNS.line}?stage=one`, `/runs/${RUNS.loop}`, `/runs/${RUNS.waits}`, `/runs/${RUNS.failed}?stage=fail`, `/runs/${RUNS.failed}?tab=json`],
     ...['/author', '/author?new=workflow', `/author/${dialogue}`],
-    ...['/agents', '/agents/loud', '/agents/loud?tab=json', '/agents/loud?tab=edit', '/agents/loud?tab=sessions'],
-    ...['/workflows', '/workflows/loud_graph', '/workflows/loud_line?tab=edit', '/workflows/loud_line?tab=runs'],
+    ...['/agents', '/agents/loud', '/agents/loud?tab=json', '/agents/loud?tab=edit', '/agents/loud?tab=versions', '/agents/loud?tab=sessions'],
+    ...['/workflows', '/workflows/loud_graph', '/workflows/loud_line?tab=edit', '/workflows/loud_line?tab=versions', '/workflows/loud_line?tab=runs'],
     '/knowledge?agent_id=loud&query=wheel',
     ...['/timers', '/dead', '/dead/1', '/models', '/doctor', '/metrics', '/audit'],
   ]

@@ -15,9 +15,11 @@ async fn goes_on_after(handles: &ClusterHandles, server: &Server, part: &str) {
     settings.gateway.listen = ([127, 0, 0, 1], free_port()).into();
     let (gate, held) = (Arc::new(Semaphore::new(100)), Arc::new(Semaphore::new(0)));
     let closed = Arc::clone(&held);
-    let engine = watching(cluster_of(settings).await, move |asked| {
-        let gate = if asked.schema == "authoring_workflow_generation" { &closed } else { &gate };
-        answers::script(asked).gated(gate)
+    let engine = watching(cluster_of(settings).await, move |asked| match asked.schema.as_str() {
+        // A stage of the document, in its rehearsal.
+        "" => Answer::Content("汇总".into()),
+        "authoring_workflow_generation" => answers::script(asked).gated(&closed),
+        _ => answers::script(asked).gated(&gate),
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
@@ -36,8 +38,10 @@ async fn goes_on_after(handles: &ClusterHandles, server: &Server, part: &str) {
     ends_once(&events);
     assert_eq!(whole(&events)[1..], LEADS_TO_A_DOCUMENT[1..], "every event once, in order");
     assert_eq!(state(&engine).await.state.stage, Stage::Completed);
+    let mut asked = asked(&engine);
+    asked.retain(|schema| !schema.is_empty());
     let once = ["clarification", "negotiation", "gap_analysis", "workflow_generation"];
-    assert_eq!(asked(&engine), once, "the recorded answers count");
+    assert_eq!(asked, once, "the recorded answers count");
     assert_eq!(engine.dead_letters().await, []);
 }
 
