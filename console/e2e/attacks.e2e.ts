@@ -152,7 +152,7 @@ describe('in the browser', () => {
     const before = await turns()
     const person = await loggedIn('viewer')
     const page = await person.open('/')
-    await page.waitForURL(/\/inbox$/)
+    await page.waitForURL(/\/sessions$/)
     await page.locator('tbody').getByText('victim').waitFor()
     expect(await page.locator('nav').getByText('Playground').count()).toBe(0)
     expect(await page.locator('tbody input[type=checkbox]').count()).toBe(0)
