@@ -119,7 +119,8 @@ impl Handoff {
 
     /// Holds a text of the agent back, cut at its limit. The oldest texts beyond the limit are dropped.
     pub fn hold(&mut self, held: HeldText) {
-        self.held.push(HeldText { text: cut(&held.text, MAX_HELD_TEXT).into_owned(), ..held });
+        let HeldText { text, at } = held;
+        self.held.push(HeldText { text: cut(&text, MAX_HELD_TEXT).into_owned(), at });
         let excess = self.held.len().saturating_sub(MAX_HELD);
         self.held.drain(..excess);
     }
