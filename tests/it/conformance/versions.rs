@@ -40,7 +40,7 @@ async fn details(store: &Sessions, hash: &str) -> VersionDetails {
 /// The versions, the newest first.
 async fn listed(store: &Sessions) -> Vec<VersionEntry> {
     let mut listed = store.versions(Artifact::Agent, "sales").await.unwrap();
-    listed.sort_by(|one, other| other.at.cmp(&one.at));
+    listed.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     listed
 }
 

@@ -179,7 +179,7 @@ fn requests_about_versions() -> Vec<DescribedRequest> {
         asked(post.clone(), checked, checked, text("# 店\nid: a\nsop: 问候\ngreating: 您好\n"), 200),
         asked(post.clone(), checked, checked, None, 415),
         asked(post.clone(), all, "/api/v1/agents/tried/versions?note=one", Some(agent.clone()), 201),
-        asked(post.clone(), all, "/api/v1/agents/other/versions", Some(agent.clone()), 400),
+        asked(post.clone(), all, "/api/v1/agents/other/versions", Some(agent), 400),
         asked(post.clone(), all, "/api/v1/agents/tried/versions", Some(json!({"id": "tried"})), 422),
         asked(get.clone(), all, "/api/v1/agents/tried/versions?limit=5", None, 200),
         asked(get.clone(), all, "/api/v1/agents/nobody/versions", None, 404),
