@@ -166,7 +166,7 @@ async fn a_program_s_scripted_model_got_the_prompt_that_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_keeps_prompts_and_the_command_shows_them() {
-    let folder = Folder::embedded();
+    let mut folder = Folder::embedded();
     folder.write("turnwheel.toml", "");
     let dev = folder.dev().await;
     let said = folder
@@ -180,7 +180,7 @@ async fn dev_keeps_prompts_and_the_command_shows_them() {
     let absent = folder.run(&["sessions", "prompts", "s1", "m-1", "--step", "7/decide"], "").await;
     assert!(absent.code == 1 && absent.err.contains("journal.prompts"), "{absent:?}");
     drop(dev);
-    folder.write("turnwheel.toml", "[journal]\nprompts = \"off\"\n");
+    folder.settings.journal.prompts = Some(PromptKeeping::Off);
     let _dev = folder.dev().await;
     folder.run(&["send", "--session", "s1", "--job-id", "m-2", "--wait", "几点开门？"], "").await;
     let off = folder.run(&["sessions", "prompts", "s1", "m-2"], "").await;

@@ -140,6 +140,8 @@ async fn parameters_have_a_meaning_a_range_and_a_default() {
                     assert!(schema["minimum"].is_number() && schema["maximum"].is_number(), "{name}: {schema}");
                     assert!(schema["default"].is_number(), "{name}: {schema}");
                 }
+                // A filter: without it both kinds are listed.
+                Some("boolean") if parameter["name"] == "waiting" => {}
                 Some("boolean") => assert!(schema["default"].is_boolean(), "{name}: {schema}"),
                 _ => assert!(schema.is_object(), "{name}"),
             }

@@ -157,8 +157,9 @@ impl Described {
     fn closed_components(&self) -> Value {
         let mut components = self.0["components"].clone();
         for (name, schema) in components["schemas"].as_object_mut().unwrap() {
-            // A user's message is a part of a job, which has more fields.
-            if name != "UserMessage" && schema.get("properties").is_some() {
+            // A user's message and a command are parts of a job, which has more fields.
+            let is_part = matches!(name.as_str(), "UserMessage" | "Control");
+            if !is_part && schema.get("properties").is_some() {
                 schema["unevaluatedProperties"] = json!(false);
             }
         }
