@@ -288,6 +288,7 @@ fn path_parameter(name: &str, schemas: &mut SchemaGenerator) -> Value {
     let (description, example, schema) = match name {
         "session_id" => ("The session", "s1", id),
         "user_id" => ("The user, as the channel names it", "u1", schemas.subschema_for::<DottedId>()),
+        "key" => ("The key of the model call's step", "0/decide", schemas.subschema_for::<String>()),
         "turn_id" => ("The turn", "m-1", schemas.subschema_for::<DottedId>()),
         "agent_id" => ("The agent", "sales", id),
         "workflow_id" => ("The workflow. For a run also a task agent", "research_workflow", id),

@@ -1,10 +1,12 @@
 //! The kept prompts of model calls: `journal.prompts`.
 
+use crate::away::is_ready;
 use crate::commands::Folder;
 use crate::gateway::{Gateway, refusal};
 use crate::scenarios::{acts, answer, on_both_backends, sales};
 use crate::support::api;
 use crate::support::engine::{Backend, Engine};
+use crate::support::process::Process;
 use crate::support::script::{Answer, ScriptedModel, plan};
 use base::config::PromptKeeping;
 use commands::deletion::Deletion;
@@ -166,7 +168,7 @@ async fn a_program_s_scripted_model_got_the_prompt_that_is_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dev_keeps_prompts_and_the_command_shows_them() {
-    let mut folder = Folder::embedded();
+    let folder = Folder::embedded();
     folder.write("turnwheel.toml", "");
     let dev = folder.dev().await;
     let said = folder
@@ -180,8 +182,8 @@ async fn dev_keeps_prompts_and_the_command_shows_them() {
     let absent = folder.run(&["sessions", "prompts", "s1", "m-1", "--step", "7/decide"], "").await;
     assert!(absent.code == 1 && absent.err.contains("journal.prompts"), "{absent:?}");
     drop(dev);
-    folder.settings.journal.prompts = Some(PromptKeeping::Off);
-    let _dev = folder.dev().await;
+    let _dev = Process::start(folder.path(), &folder.settings, &["--set", "journal.prompts=off", "dev"]);
+    is_ready(&folder.settings).await;
     folder.run(&["send", "--session", "s1", "--job-id", "m-2", "--wait", "几点开门？"], "").await;
     let off = folder.run(&["sessions", "prompts", "s1", "m-2"], "").await;
     assert!(off.code == 1 && off.err.contains("journal.prompts"), "{off:?}");
