@@ -1,35 +1,22 @@
 // The inbox: a conversation is handed over, two people claim it, one answers and hands it back. On `turnwheel dev` with tokens.
 
-import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { isLive, launch, user, type User } from './support/browser'
+import type { Page } from 'playwright-core'
+import { expect, test } from 'vitest'
+import { isLive, user, type User } from './support/browser'
 import { applyDesk, deskOf } from './support/fixtures'
-import { Gate, plan, says, startModel, type Model } from './support/model'
-import { startDev, tokenOf, type Role, type System } from './support/system'
-import { DEADLINE, until } from './support/until'
+import { installation } from './support/installation'
+import { Gate, plan, says } from './support/model'
+import { tokenOf, type Role } from './support/system'
+import { until } from './support/until'
 
-let browser: Browser
-let model: Model
-let dev: System
+const on = installation({ scripted: true, tokens: true }, ({ dev }) => applyDesk(dev.api))
 
-beforeAll(async () => {
-  model = await startModel()
-  ;[browser, dev] = await Promise.all([launch(), startDev({ model: model.base, tokens: true })])
-  await applyDesk(dev.api)
-})
-afterAll(async () => {
-  await browser?.close()
-  await dev?.stop()
-  await model?.stop()
-})
-
-const within = { timeout: DEADLINE }
 const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true })
-const session = (id: string) => dev.api.get(`/api/v1/sessions/${id}`)
-const send = (session_id: string, job_id: string, text: string) => dev.api.post('/api/v1/messages', { session_id, agent_id: 'desk', user_id: `mei-${session_id}`, job_id, text })
+const session = (id: string) => on.dev.api.get(`/api/v1/sessions/${id}`)
+const send = (session_id: string, job_id: string, text: string) => on.dev.api.post('/api/v1/messages', { session_id, agent_id: 'desk', user_id: `mei-${session_id}`, job_id, text })
 
 async function at(role: Role, path: string): Promise<[User, Page]> {
-  const person = await user(browser, dev.base)
+  const person = await user(on.browser, on.dev.base)
   await person.login(tokenOf(role))
   const page = await person.open(path)
   await isLive(page)
@@ -37,7 +24,7 @@ async function at(role: Role, path: string): Promise<[User, Page]> {
 }
 
 test('two people claim a conversation, one answers it, and the agent knows what was said', async () => {
-  model.script(deskOf('The agent again.'))
+  on.model.script(deskOf('The agent again.'))
   const [[agent, first], [operator, second]] = [await at('agent', '/inbox'), await at('operator', '/inbox')]
   await send('refund', 'm-1', '转人工')
   for (const page of [first, second]) await page.getByRole('link', { name: /mei-refund/ }).first().waitFor()
@@ -57,7 +44,7 @@ test('two people claim a conversation, one answers it, and the agent knows what 
   await loser.locator('[role=log]').getByText('This is Li. 退款 20 euro, agreed?').waitFor()
   await send('refund', 'm-2', 'Agreed')
   await winner.locator('[role=log]').getByText('Agreed', { exact: true }).waitFor()
-  expect(model.calls.length, 'the agent is silent').toBe(1)
+  expect(on.model.calls.length, 'the agent is silent').toBe(1)
 
   await button(winner, 'Hand back').first().click()
   await winner.locator('dialog textarea').fill('Paid on the 1st of March')
@@ -65,9 +52,9 @@ test('two people claim a conversation, one answers it, and the agent knows what 
   await until('the agent has it again', async () => (await session('refund')).workflow_state.status === 'ready')
   await loser.getByText('has this conversation').waitFor()
   await send('refund', 'm-3', 'When?')
-  await winner.goto(`${dev.base}/console/sessions/refund`)
+  await winner.goto(`${on.dev.base}/console/sessions/refund`)
   await winner.locator('[role=log]').getByText('The agent again.').waitFor()
-  const prompt = model.calls.at(-1)!.texts.join('\n')
+  const prompt = on.model.calls.at(-1)!.texts.join('\n')
   for (const text of ['退款 20 euro, agreed?', 'Agreed', 'Paid on the 1st of March']) expect(prompt).toContain(text)
   const said = (await session('refund')).history.filter(({ text }: { text: string }) => text.includes('Paid on'))
   expect(said.every(({ role }: { role: string }) => role !== 'assistant'), 'the user does not get the note').toBe(true)
@@ -76,12 +63,12 @@ test('two people claim a conversation, one answers it, and the agent knows what 
 
 test('a conversation is taken over in the middle of a turn, and the agent says nothing more', async () => {
   const gate = new Gate()
-  model.script(async (call) => {
+  on.model.script(async (call) => {
     await gate.pass()
     return call.schema === 'plan_and_decision' ? plan(says('Too late')) : says('Much too late')
   })
   await send('taken', 'm-1', 'Hello')
-  await until('the model is asked', async () => model.calls.length > 0)
+  await until('the model is asked', async () => on.model.calls.length > 0)
   const [person, page] = await at('agent', '/sessions/taken')
   await page.getByRole('link', { name: 'Take over' }).first().click()
   await page.locator('dialog').getByRole('button', { name: 'Take over' }).click()
@@ -92,6 +79,7 @@ test('a conversation is taken over in the middle of a turn, and the agent says n
   await page.locator('[role=log]').getByText('A human here.').waitFor()
   const history = (await session('taken')).history as { role: string; text: string }[]
   expect(history.map(({ role, text }) => [role, text])).toEqual([['user', 'Hello'], ['human', 'A human here.']])
-  await expect.poll(async () => (await dev.api.get('/api/v1/handoffs?state=all')).handoffs.length, within).toBeGreaterThan(0)
+  const { handoffs } = await on.dev.api.get('/api/v1/handoffs?state=all')
+  expect(handoffs.map(({ session_id, taken_over }: { session_id: string; taken_over: boolean }) => [session_id, taken_over])).toEqual([['taken', true]])
   expect(person.problems).toEqual([])
 })

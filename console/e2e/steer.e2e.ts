@@ -1,28 +1,16 @@
 // What people do in the console: replay, restart, author, and talk by keyboard alone. On `turnwheel dev`.
 
-import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { isLive, launch, user } from './support/browser'
+import type { Page } from 'playwright-core'
+import { expect, test } from 'vitest'
+import { isLive, user } from './support/browser'
 import { applyAsker, applyStoryteller } from './support/fixtures'
+import { installation } from './support/installation'
 import { tabTo } from './support/keyboard'
-import { Gate, plan, says, startModel, type Model } from './support/model'
+import { Gate, plan, says } from './support/model'
 import { conversation, expectRunAsInApi, expectSessionAsInApi, headStatus, shown, stages } from './support/pages'
-import { startDev, type System } from './support/system'
 import { DEADLINE, until } from './support/until'
 
-let browser: Browser
-let model: Model
-let dev: System
-
-beforeAll(async () => {
-  model = await startModel()
-  ;[browser, dev] = await Promise.all([launch(), startDev({ model: model.base })])
-})
-afterAll(async () => {
-  await browser?.close()
-  await dev?.stop()
-  await model?.stop()
-})
+const on = installation({ scripted: true })
 
 const within = { timeout: DEADLINE }
 const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true })
@@ -30,23 +18,23 @@ const button = (page: Page, name: string) => page.getByRole('button', { name, ex
 test('a dead letter is replayed, and the user gets the reply', async () => {
   const ghost = { id: 'ghost', name: 'Ghost', model: 'scripted', sop: 'Answer.' }
   const gate = new Gate()
-  model.script(async (call) => {
+  on.model.script(async (call) => {
     await gate.pass()
     return call.schema === 'decision' ? says('second reply') : plan(says('first reply'))
   })
-  await dev.api.put('/api/v1/agents/ghost', ghost)
+  await on.dev.api.put('/api/v1/agents/ghost', ghost)
   const message = { session_id: 'haunted', agent_id: 'ghost', user_id: 'u1' }
-  await dev.api.post('/api/v1/messages', { ...message, job_id: 'm-1', text: 'first' })
-  await until('the model is asked', async () => model.calls.length > 0)
+  await on.dev.api.post('/api/v1/messages', { ...message, job_id: 'm-1', text: 'first' })
+  await until('the model is asked', async () => on.model.calls.length > 0)
   // The second message waits in the lane, and its agent is gone when its turn comes.
-  await dev.api.post('/api/v1/messages', { ...message, job_id: 'm-2', text: 'second' })
-  expect((await dev.api.send('DELETE', '/api/v1/agents/ghost?force=true')).status).toBeLessThan(300)
-  const person = await user(browser, dev.base)
+  await on.dev.api.post('/api/v1/messages', { ...message, job_id: 'm-2', text: 'second' })
+  expect((await on.dev.api.send('DELETE', '/api/v1/agents/ghost?force=true')).status).toBeLessThan(300)
+  const person = await user(on.browser, on.dev.base)
   const letters = await person.open('/dead')
   await isLive(letters)
   gate.openAll()
   await letters.getByText('unknown agent').first().waitFor()
-  await dev.api.put('/api/v1/agents/ghost', ghost)
+  await on.dev.api.put('/api/v1/agents/ghost', ghost)
 
   await letters.locator('tbody').getByRole('link', { name: /Dead letter/ }).first().click()
   await letters.getByText('second').first().waitFor()
@@ -55,31 +43,31 @@ test('a dead letter is replayed, and the user gets the reply', async () => {
   await letters.getByText('No dead letter').waitFor()
   const session = await person.open('/sessions/haunted')
   await expect.poll(async () => (await conversation(session)).map(({ text }) => text), within).toEqual(['first', 'first reply', 'second', 'second reply'])
-  await expectSessionAsInApi(session, dev.api, 'haunted')
-  expect((await dev.api.get('/api/v1/dead')).letters).toEqual([])
+  await expectSessionAsInApi(session, on.dev.api, 'haunted')
+  expect((await on.dev.api.get('/api/v1/dead')).letters).toEqual([])
   expect(person.problems).toEqual([])
 })
 
 test('a run is started, and restarted from a stage', async () => {
-  await applyStoryteller(dev.api)
-  model.script((call) => (call.user.startsWith('title') ? 'A title' : `Story ${call.earlier + 1}`))
-  const person = await user(browser, dev.base)
+  await applyStoryteller(on.dev.api)
+  on.model.script((call) => (call.user.startsWith('title') ? 'A title' : `Story ${call.earlier + 1}`))
+  const person = await user(on.browser, on.dev.base)
   const page = await person.open('/runs?start=tell')
   await page.locator('dialog textarea').fill('wheels')
   await button(page, 'Start').click()
   const first = await ended(page, 'completed')
-  await expectRunAsInApi(page, dev.api, first)
+  await expectRunAsInApi(page, on.dev.api, first)
 
   await page.locator('[data-stage=story]').click()
   await button(page, 'Restart from here').click()
   await page.locator('dialog').getByRole('button', { name: 'Restart' }).click()
   await page.waitForURL((url) => !url.pathname.endsWith(encodeURIComponent(first)))
   const second = await ended(page, 'completed')
-  await expectRunAsInApi(page, dev.api, second)
+  await expectRunAsInApi(page, on.dev.api, second)
   expect(Object.keys(await stages(page))).toEqual(['title', 'story'])
-  const asked = (word: string) => model.calls.filter((call) => call.user.startsWith(word)).length
+  const asked = (word: string) => on.model.calls.filter((call) => call.user.startsWith(word)).length
   expect([asked('title'), asked('story')], 'only the stage from which it was restarted runs again').toEqual([1, 2])
-  expect(await dev.api.get(`/api/v1/runs/${second}`)).toMatchObject({ from_run: first, from_stage: 'story', output: 'Story 2' })
+  expect(await on.dev.api.get(`/api/v1/runs/${second}`)).toMatchObject({ from_run: first, from_stage: 'story', output: 'Story 2' })
   await page.getByRole('link', { name: first }).waitFor()
   expect(person.problems).toEqual([])
 })
@@ -92,7 +80,7 @@ async function ended(page: Page, status: string): Promise<string> {
 }
 
 test('a workflow is authored, rehearsed, published and run without leaving the browser', async () => {
-  const person = await user(browser, dev.base)
+  const person = await user(on.browser, on.dev.base)
   const page = await person.open('/author')
   await button(page, 'New dialogue').first().click()
   await page.locator('dialog').getByLabel('Id of the new one').fill('three_points')
@@ -121,14 +109,14 @@ test('a workflow is authored, rehearsed, published and run without leaving the b
   await page.locator('dialog').locator('textarea, input[type=text]').first().fill('one two three')
   await button(page, 'Start').click()
   const run_id = await ended(page, 'completed')
-  expect(await dev.api.get(`/api/v1/runs/${run_id}`)).toMatchObject({ workflow_id: 'three_points', status: 'completed' })
-  await expectRunAsInApi(page, dev.api, run_id)
+  expect(await on.dev.api.get(`/api/v1/runs/${run_id}`)).toMatchObject({ workflow_id: 'three_points', status: 'completed' })
+  await expectRunAsInApi(page, on.dev.api, run_id)
   expect(person.problems).toEqual([])
 })
 
 test('the playground is used by keyboard alone', async () => {
-  await applyAsker(dev.api)
-  const person = await user(browser, dev.base)
+  await applyAsker(on.dev.api)
+  const person = await user(on.browser, on.dev.base)
   const page = await person.open('/sessions')
   await isLive(page)
   // The navigation is behind the skip link.

@@ -2,9 +2,11 @@
 
 use crate::enqueue::Accepted;
 use crate::error::CommandError;
+use crate::last_message::LastMessage;
 use crate::operator::{self, claimed, not_transferred, require_transferred};
 use crate::paging::{Listing, fit};
 use base::clock;
+use base::config::{SecretValues, Settings};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
@@ -15,12 +17,11 @@ use storage::store::Store;
 use storage::store::records::{HandoffCounts, HandoffPage, HandoffPlace, HandoffQuery};
 use types::canonical;
 use types::event::{Event, EventType, HandoffChange, HandoffEvent, OutEvent};
-use types::excerpt::first_chars;
 use types::handoff::{MAX_NAME, MAX_NOTE};
 use types::ids;
 use types::job::{Command, Control};
 use types::page::Page;
-use types::session::{Claim, Handoff, Kind, Role, Session, Status};
+use types::session::{Claim, Handoff, Kind, Session, Status};
 use types::timestamp::Timestamp;
 
 /// How long a caller waits for the turn of its command.
@@ -28,9 +29,6 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in which a person's typing in a session is reported once.
 const TYPING_INTERVAL_MS: i64 = 3_000;
-
-/// The number of characters of the last message that a listing shows.
-const MAX_LAST_MESSAGE: usize = 200;
 
 /// The result of a command about the claim of a handoff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -205,26 +203,11 @@ pub struct HandoffSummary {
     pub last_message: Option<LastMessage>,
 }
 
-/// The last message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LastMessage {
-    /// The speaker.
-    pub role: Role,
-    /// The first 200 characters of the text.
-    pub text: String,
-    /// When it was recorded.
-    pub at: Timestamp,
-}
-
 impl HandoffSummary {
     /// Returns `None` for a session that is not handed off.
-    fn from_session(session: Session) -> Option<Self> {
+    fn from_session(session: Session, secrets: &SecretValues) -> Option<Self> {
+        let last_message = LastMessage::of(&session, secrets);
         let Handoff { since, waiting_since, unread, summary, taken_over, claim, notes, .. } = session.handoff?;
-        let last_message = session.history.last().map(|entry| LastMessage {
-            role: entry.role,
-            text: first_chars(&entry.text, MAX_LAST_MESSAGE).to_owned(),
-            at: entry.at,
-        });
         Some(Self {
             session_id: session.session_id,
             agent_id: session.agent_id,
@@ -247,13 +230,17 @@ impl HandoffSummary {
     }
 }
 
-/// Lists handoffs: first the ones that wait for an answer, the longest waiting first.
+/// Lists handoffs: first the ones that wait for an answer, the longest waiting first. Secrets in last messages are
+/// masked.
 pub async fn list(
     store: &dyn Store,
+    settings: &Settings,
     query: HandoffQuery,
 ) -> Result<(Listing<HandoffSummary>, HandoffCounts), CommandError> {
     let HandoffPage { page, counts } = store.handoffs(query).await?;
     let has_more = page.has_more;
-    let items = page.items.into_iter().filter_map(HandoffSummary::from_session).collect();
+    let secrets = SecretValues::from_settings(settings);
+    let summary = |session| HandoffSummary::from_session(session, &secrets);
+    let items = page.items.into_iter().filter_map(summary).collect();
     Ok((fit(Page { items, has_more }, HandoffSummary::place), counts))
 }

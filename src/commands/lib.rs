@@ -19,8 +19,8 @@
 //!
 //! Reading:
 //!
-//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`prompts`]: kept prompts.
-//!   [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]: listings.
+//! - [`sessions`]: sessions and turns. [`session_listing`]: listings of sessions. [`last_message`]: their last messages.
+//!   [`prompts`]: kept prompts. [`run_details`]: runs. [`timers`]: pending timers. [`agents`], [`models`]: listings.
 //! - [`paging`]: the bounds and the cursors of listings.
 //! - [`decisions`]: judging decisions of coordinator agents.
 //! - [`doctor`]: checks of a deployment.
@@ -41,6 +41,7 @@ pub mod enqueue;
 pub mod error;
 pub mod handoffs;
 pub mod knowledge;
+pub mod last_message;
 pub mod messages;
 pub mod models;
 pub mod operator;

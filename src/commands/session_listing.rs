@@ -1,13 +1,14 @@
 //! Listings of sessions.
 
 use crate::error::CommandError;
+use crate::last_message::LastMessage;
 use crate::paging::{Listing, fit};
 use base::config::{SecretValues, Settings};
 use serde::{Deserialize, Serialize};
 use storage::store::Store;
 use storage::store::records::{SessionPage, SessionQuery};
 use types::page::Place;
-use types::session::{Entry, Kind, Role, Session, Status, Waiting, Words};
+use types::session::{Kind, Session, Status, Waiting, Words};
 use types::timestamp::Timestamp;
 
 /// The largest number of sessions that a page compares with its filters.
@@ -16,8 +17,6 @@ pub const MAX_EXAMINED: usize = 10_000;
 pub const MAX_SEARCH_CHARS: usize = 200;
 /// The largest number of words that are searched for.
 const MAX_WORDS: usize = 10;
-/// The longest text of a last message, in characters.
-const MAX_LAST_CHARS: usize = 200;
 
 /// A session in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -52,34 +51,11 @@ pub struct SessionSummary {
     pub updated_at: Timestamp,
 }
 
-/// The last message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LastMessage {
-    /// The speaker.
-    pub role: Role,
-    /// The text, at most 200 characters. A longer text ends with `…`.
-    pub text: String,
-    /// When it was recorded.
-    pub at: Timestamp,
-}
-
-impl LastMessage {
-    /// Masks before it cuts: a secret whose end is cut off would not be found.
-    fn new(entry: &Entry, secrets: &SecretValues) -> Self {
-        let mut text = secrets.mask(&entry.text);
-        if let Some((end, _)) = text.char_indices().nth(MAX_LAST_CHARS) {
-            text.truncate(text[..end].char_indices().next_back().map_or(0, |(last, _)| last));
-            text.push('…');
-        }
-        Self { role: entry.role, text, at: entry.at }
-    }
-}
-
 impl SessionSummary {
     /// The entry of a session with at least the last entry of its history.
     fn new(session: Session, secrets: &SecretValues) -> Self {
         Self {
-            last_message: session.history.last().map(|entry| LastMessage::new(entry, secrets)),
+            last_message: LastMessage::of(&session, secrets),
             session_id: session.session_id,
             agent_id: session.agent_id,
             user_id: session.user_id,
@@ -124,27 +100,6 @@ pub fn search_words(text: &str) -> Result<Words, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::config::environment::Environment;
-
-    fn entry(text: &str) -> Entry {
-        let (at, turn_id) = (Timestamp::default(), String::new());
-        Entry { role: Role::User, text: text.into(), at, turn_id, kind: None, metadata: Default::default() }
-    }
-
-    #[test]
-    fn a_last_message_is_masked_before_it_is_cut() {
-        let settings = Settings {
-            gateway: base::config::Gateway { tokens: vec!["0123456789abcdef".into()], ..Default::default() },
-            ..Settings::default()
-        };
-        let secrets = SecretValues::new(&settings, &Environment::default());
-        let last = |text: &str| LastMessage::new(&entry(text), &secrets).text;
-        assert_eq!(last("短"), "短");
-        assert_eq!(last(&"长".repeat(200)), "长".repeat(200));
-        assert_eq!(last(&"长".repeat(201)), format!("{}…", "长".repeat(199)));
-        let cut = last(&format!("{}0123456789abcdef", "长".repeat(195)));
-        assert!(!cut.contains("0123") && cut.chars().count() <= 200, "{cut}");
-    }
 
     #[test]
     fn a_search_is_bounded() {

@@ -162,8 +162,8 @@ pub enum Draft {
 pub struct DraftKnowledge {
     /// Texts that come with the draft.
     pub texts: Vec<NamedText>,
-    /// Also the stored texts of the agent with the draft's id. A draft can have the id of anything, and its answers
-    /// show what it reads: only for somebody who may read these texts.
+    /// Also the stored texts of the agent with the draft's id. Only for users who may read these texts: a draft
+    /// can have any id, and its answers quote the texts.
     pub stored: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the endpoints of agents and those of workflows share.
+//! The parts of responses that agents and workflows have in common.
 
 use axum::http::header::ETAG;
 use axum::http::{HeaderName, HeaderValue};
@@ -33,7 +33,7 @@ impl From<Listing<VersionSummary>> for VersionList {
 /// The header `ETag`.
 pub(super) type ETag = [(HeaderName, HeaderValue); 1];
 
-/// The header with the hash of what a response shows.
+/// The header with the hash of the document in a response.
 pub(super) fn etag(hash: &str) -> ETag {
     // A stored hash has only letters and digits. Another one is no tag that a client could send back.
     let value = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""));

@@ -74,6 +74,7 @@ pub(super) async fn list(
         bounds: bounds(after, limit)?,
     };
     let as_of = as_of(&state).await;
-    let (Listing { items: handoffs, next }, counts) = handoffs::list(state.store.as_ref(), query).await?;
+    let (Listing { items: handoffs, next }, counts) =
+        handoffs::list(state.store.as_ref(), &state.settings, query).await?;
     Ok(Json(HandoffList { handoffs, counts, next, as_of }))
 }

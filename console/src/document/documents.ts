@@ -6,32 +6,11 @@ import { ordered, yaml } from './yaml'
 
 export type Kind = 'agents' | 'workflows'
 
-export interface Finding {
-  level: 'error' | 'warning'
-  message: string
-  hint?: string | null
-  path?: string | null
-  line?: number | null
-  column?: number | null
-}
+export type Finding = Schema<'DocumentFinding'>
+export type Validation = Schema<'CheckedDocument'>
+export type Version = Schema<'VersionSummary'>
 
-export interface Validation {
-  is_valid: boolean
-  hash?: string | null
-  findings: Finding[]
-  /** Open sessions that plan again when the document is applied; agents only. */
-  open_sessions?: number | null
-}
-
-export interface Version {
-  hash: string
-  at: string
-  by?: string | null
-  note?: string | null
-  current: boolean
-  draft: boolean
-}
-
+/** An agent or a workflow, or a version of one. */
 export interface Stored {
   hash: string
   config?: unknown
@@ -79,7 +58,7 @@ export class Documents {
     return textOf(await request<Stored>('GET', `${this.path}/versions/{hash}`, { path: { id: this.id, hash }, signal }))
   }
 
-  versions(after: string | undefined, signal: AbortSignal): Promise<{ versions: Version[]; next?: string | null }> {
+  versions(after: string | undefined, signal: AbortSignal): Promise<Schema<'VersionList'>> {
     return request('GET', `${this.path}/versions`, { path: { id: this.id }, query: { after, limit: 50 }, signal })
   }
 
@@ -88,7 +67,7 @@ export class Documents {
   }
 
   /** Stores a version that nothing uses until it is applied. */
-  draft(text: string, note: string): Promise<{ hash: string; findings: Finding[] }> {
+  draft(text: string, note: string): Promise<Schema<'StoredDraft'>> {
     return request('POST', `${this.path}/versions`, { path: { id: this.id }, query: { note }, text: { type: YAML, content: text } })
   }
 

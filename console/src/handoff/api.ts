@@ -1,57 +1,16 @@
 // Handoffs at the API: conversations that a human has or shall get.
 
-import { request } from '$/api'
+import { request, type Schema } from '$/api'
 import { account } from '$/api/account.svelte'
 
-export interface Claim {
-  by: string
-  at: string
-  /** When the claim ends unless its person answers; missing while nobody waits. */
-  until?: string | null
-}
-
-export interface Note {
-  id: string
-  by: string
-  at: string
-  text: string
-}
-
-export interface Handoff {
-  turn_id: string
-  since: string
-  summary: string
-  claim?: Claim | null
-  notes?: Note[]
-  waiting_since?: string | null
-  unread?: number
-  /** Texts of the agent that a takeover has kept back. */
-  held?: { text: string; at: string }[]
-}
-
-export interface HandoffEntry {
-  session_id: string
-  agent_id: string
-  user_id: string
-  channel: string
-  since: string
-  waiting_since?: string | null
-  unread: number
-  summary: string
-  claim?: Claim | null
-  note_count: number
-  last_message?: { role: 'user' | 'assistant' | 'human'; text: string; at: string } | null
-}
+export type Claim = Schema<'Claim'>
+export type Note = Schema<'Note'>
+export type Handoff = Schema<'Handoff'>
+export type HandoffEntry = Schema<'HandoffSummary'>
+export type HandoffList = Schema<'HandoffList'>
 
 export const STATES = ['waiting', 'mine', 'all'] as const
 export type State = (typeof STATES)[number]
-
-export interface HandoffList {
-  handoffs: HandoffEntry[]
-  counts: Record<State, number>
-  as_of?: number | null
-  next?: string | null
-}
 
 export interface HandoffFilter {
   state: State

@@ -229,7 +229,7 @@ impl Db {
             return Ok(ErasedDefinition::default());
         }
         // The dialogues before the definition: while a state says that it has published the id, the dialogue may
-        // replace what others put there.
+        // replace the state that others put there.
         self.forget_artefact(kind, id).await?;
         // The current one before its versions: a process that finds its hash finds the version, too.
         let existed = self.delete(T::CURRENT, current).await? > 0;

@@ -11,7 +11,7 @@ use storage::store::records::{HandoffCounts, HandoffPage, HandoffPlace, HandoffQ
 use types::page::{Bounds, Page};
 use types::session::Session;
 
-/// The index of the listing, and that of the counts.
+/// The index of the conversations that wait for an answer. The others, and the counts, use that of `handoff.since`.
 pub(super) fn indexes() -> Vec<(&'static str, Document, Option<IndexOptions>)> {
     let options = IndexOptions::builder().partial_filter_expression(handed_off()).build();
     vec![("sessions", doc! {"handoff.waiting_since": 1, "_id": 1}, Some(options))]

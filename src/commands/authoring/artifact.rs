@@ -207,8 +207,8 @@ pub async fn publish(
     Ok(PublishedDraft { workflow_id, hash: request.hash.clone(), changed, warnings })
 }
 
-/// Saves that the draft is published, once the turns that have begun meanwhile have ended. What they have changed
-/// stays.
+/// Saves that the draft is published, once the turns that have begun meanwhile have ended. Keeps the changes of
+/// these turns.
 async fn remember(
     bench: &Workbench,
     dialogue: Dialogue,

@@ -21,7 +21,7 @@ pub struct Relayed {
 }
 
 /// Applies what another author has shown. Its draft is unchecked, so the next step of the dialogue is to check it here:
-/// what the author says of its own checks is dropped.
+/// the author's report of its own checks is dropped.
 pub fn relay(stored: &mut StoredState, relayed: Relayed, now: Timestamp) {
     let Relayed { mut events, draft, state, is_final } = relayed;
     let stage = stored.state.stage;

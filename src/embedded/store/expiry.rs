@@ -26,20 +26,20 @@ type Version = (String, String);
 /// The last versions that were looked at, by table.
 pub(super) type Places = Mutex<HashMap<&'static str, Version>>;
 
-/// The fields of a session that the expiry needs.
+/// The fields of a session that say which version of which agent it uses.
 #[derive(Deserialize)]
-struct OfSession {
-    agent_id: String,
+pub(super) struct OfSession {
+    pub(super) agent_id: String,
     #[serde(default)]
-    kind: Kind,
-    workflow_state: OfState,
+    pub(super) kind: Kind,
+    pub(super) workflow_state: OfState,
     #[serde(default)]
-    closed_at: Option<Timestamp>,
+    pub(super) closed_at: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
-struct OfState {
-    hash: String,
+pub(super) struct OfState {
+    pub(super) hash: String,
 }
 
 /// The fields of a run that the expiry needs.

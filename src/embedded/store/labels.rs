@@ -1,5 +1,6 @@
 //! Versions as people see them: the label of each, and their listing.
 
+use super::expiry::OfSession;
 use super::fault::FileFault;
 use super::tables::{Bytes, SESSIONS, Tables, Text, decode, encode};
 use super::versioned_table::HasVersionTables;
@@ -163,19 +164,6 @@ fn details<T: HasVersionTables>(
 }
 
 fn open_sessions(read: &ReadTransaction, agent_id: &str, hash: &str) -> std::result::Result<u64, FileFault> {
-    #[derive(Deserialize)]
-    struct OfSession {
-        agent_id: String,
-        #[serde(default)]
-        kind: Kind,
-        workflow_state: OfState,
-        #[serde(default)]
-        closed_at: Option<Timestamp>,
-    }
-    #[derive(Deserialize)]
-    struct OfState {
-        hash: String,
-    }
     let mut count = 0;
     for row in read.open_table(SESSIONS)?.iter()? {
         let (_, session) = row?;

@@ -124,7 +124,7 @@ pub fn is_new(stored: &StoredState) -> bool {
     stored.published.is_none() && stored.state.workflow_context.origin != Origin::Edit
 }
 
-/// True if a user may learn what is in the stored texts of the dialogue's agent: it is theirs, or they may change it.
+/// True if a user may read the stored texts of the dialogue's agent: it is theirs, or they may change it.
 /// An id alone gives no right: until the publication it can be that of anything.
 pub async fn reads_texts(store: &dyn Store, stored: &StoredState, user: &str) -> Result<bool, StoreError> {
     if !is_new(stored) {

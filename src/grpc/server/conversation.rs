@@ -88,7 +88,7 @@ fn responses(unread: Arc<Unread>, end: Arc<OnceLock<End>>) -> BoxStream<'static,
 }
 
 /// The responses that the client has not read. The transport polls them only while the client reads, so they are shared
-/// with the task of the call, which drops them in time.
+/// with the task of the call, which drops them after [`READING_TIME`].
 struct Unread(Mutex<Option<mpsc::Receiver<ConversationResponse>>>);
 
 impl Unread {

@@ -11,7 +11,7 @@ use types::timestamp::Timestamp;
 /// session id begins with `$`.
 pub const NO_DIALOGUE: &str = "$none";
 
-/// What the person who stores a version gives with its document.
+/// The details that a person gives when storing a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionLabel {
     /// The text from which the document was parsed, with its comments.

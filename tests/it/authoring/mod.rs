@@ -1,5 +1,5 @@
 //! Authoring dialogues as turns of their lanes, on both backends. [`dialogues`] has whole dialogues, [`faults`] their
-//! faults, [`lanes`] the messages that reach them and their end, [`outages`] servers that are away, [`remote`]
+//! faults, [`lanes`] the messages that reach them and their end, [`outages`] unreachable servers, [`remote`]
 //! dialogues that another server leads, [`repeats`] repeated messages, [`publications`] publications during a turn,
 //! [`scenarios`] the acceptance scenarios over HTTP, [`damages`] the violations that the invariants report. The crash
 //! points are those of `crash`.

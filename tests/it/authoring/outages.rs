@@ -1,4 +1,4 @@
-//! A server that is away during a turn of a dialogue: the turn goes on when the server is back.
+//! A server that is unreachable during a turn of a dialogue: the turn continues when the server is back.
 
 use super::*;
 use crate::away::{is_ready, is_unready_for};

@@ -1,4 +1,4 @@
-//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`catalog`], [`lanes`], [`runs`],
+//! The contract of every backend. [`authoring`], [`drafts`], [`store`], [`timers`], [`catalog`], [`lanes`], [`runs`],
 //! [`session_plans`], [`listings`], [`session_listing`], [`prompts`], [`values`], [`erasure`], [`expiry`],
 //! [`versions`], [`queue`], [`event_log`] and [`dead_letters`] have the cases; each runs on a fresh backend.
 //! [`embedded`] runs them in memory and on a file, `cluster` on NATS and MongoDB.
@@ -21,6 +21,7 @@ pub mod runs;
 mod session_listing;
 pub mod session_plans;
 mod store;
+mod timers;
 mod values;
 mod versions;
 
@@ -65,8 +66,6 @@ macro_rules! store_suite {
             a_commit_applies_every_field
             the_history_drops_what_the_caller_says
             recent_jobs_are_the_last_hundred
-            timers_are_kept_removed_and_replaced
-            timers_are_exchanged_and_the_others_stay
             closing_and_handoff_are_set_and_cleared
             a_flow_that_waits_is_set_and_cleared
             a_suspended_task_is_set_and_cleared
@@ -79,10 +78,14 @@ macro_rules! store_suite {
             an_outbox_is_kept_until_the_next_commit
             turns_are_listed_newest_first
             sessions_are_listed_last_changed_first_and_filtered
-            due_timers_come_in_order_within_horizon_and_limit
             idle_sessions_are_open_ready_chats
             tokens_of_a_session_and_of_days_count_once
             one_leads_until_it_resigns_or_its_lease_ends
+        }
+        $crate::conformance::cases! { $open, timers:
+            timers_are_kept_removed_and_replaced
+            timers_are_exchanged_and_the_others_stay
+            due_timers_come_in_order_within_horizon_and_limit
         }
         $crate::conformance::cases! { $open, prompts:
             a_prompt_is_kept_with_the_first_record_of_its_step

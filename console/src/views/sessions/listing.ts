@@ -3,7 +3,7 @@
 import { request, type Schema } from '$/api'
 import type { ListingOptions, LiveEvent } from '$/live'
 
-export type SessionRow = Schema<'SessionSummary'> & { last_message?: { role: 'user' | 'assistant' | 'human'; text: string; at: string } | null }
+export type SessionRow = Schema<'SessionSummary'>
 export type Status = Schema<'Status'>
 export const STATUSES: readonly Status[] = ['acknowledged', 'processing', 'typing', 'ready', 'cancelled', 'transferred']
 
@@ -37,12 +37,6 @@ export function timeOf(value: string | undefined, now: number): string | undefin
   return new Date(ago === undefined ? Date.parse(value) : now - ago).toISOString()
 }
 
-interface SessionPage {
-  sessions: SessionRow[]
-  next?: string | null
-  as_of?: number | null
-}
-
 /** Requests at most for one page: a page with filters may be empty and have a `next`. */
 const MOST = 20
 
@@ -55,7 +49,7 @@ export function sessionsListing(filters: Filters): ListingOptions<SessionRow> {
       let next = after
       let as_of: number | null | undefined
       for (let count = 0; count < MOST; count++) {
-        const page = await request<SessionPage>('GET', '/api/v1/sessions', { query: { ...query, after: next }, signal })
+        const page = await request<Schema<'SessionList'>>('GET', '/api/v1/sessions', { query: { ...query, after: next }, signal })
         items.push(...page.sessions)
         as_of ??= page.as_of
         next = page.next ?? undefined
