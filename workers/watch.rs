@@ -2,10 +2,10 @@
 
 use base::config::Settings;
 use commands::doctor::{Finding, without_file};
-use commands::documents::files::DefinitionFiles;
 use definitions::agent::validate::KnownNames;
 use definitions::agent::{AgentRecord, load};
 use definitions::knowledge::files::{self, NamedText};
+use engine::definition_files::DefinitionFiles;
 use engine::knowledge::sync;
 use engine::run;
 use engine::workflow::Flows;

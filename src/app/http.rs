@@ -4,7 +4,7 @@ use super::rehearsal::LiveRehearsal;
 use super::trial::TrialRoom;
 use super::{Engine, EngineError};
 use base::tasks::OnPanic;
-use commands::documents::files::DefinitionFiles;
+use engine::definition_files::DefinitionFiles;
 use engine::model::Models;
 use engine::model::registry::ModelInfo;
 use gateway::GatewayState;

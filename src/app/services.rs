@@ -34,7 +34,7 @@ impl Engine {
         if self.stand_in.is_some() {
             return Ok(bench);
         }
-        let bench = bench.with_rehearsal(Arc::new(LiveRehearsal::of(self)));
+        let bench = bench.with_rehearsal(Arc::new(LiveRehearsal::of(self))).with_files(self.files.get().cloned());
         Ok(match self.remote_author()? {
             Some(author) => bench.with_author(Arc::new(author)),
             None => bench,

@@ -5,6 +5,7 @@ use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
 use definitions::workflow::read::WorkflowError;
 use engine::admission::AdmissionError;
+use engine::definition_files::FileError;
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use tracing::warn;
@@ -209,6 +210,16 @@ impl From<AdmissionError> for CommandError {
             AdmissionError::Agent(error) => error.into(),
             AdmissionError::Workflow(error) => error.into(),
         }
+    }
+}
+
+impl From<FileError> for CommandError {
+    fn from(error: FileError) -> Self {
+        let kind = match error {
+            FileError::InTheWay { .. } => ErrorKind::Conflict,
+            FileError::Unwritable { .. } | FileError::NotWritten { .. } => ErrorKind::Internal,
+        };
+        Self::new(kind, error.code(), error.to_string(), error.hint()).caused_by(error)
     }
 }
 

@@ -6,16 +6,19 @@
 //!
 //! A turn builds its prompts ([`prompt`], `turn::planner`), asks a model ([`model`]), executes the actions of the
 //! model's decision ([`action`]), searches the agent's passages ([`knowledge`]) and counts its tokens ([`budget`]).
-//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them, [`replay`] compares recorded turns with
-//! those of a draft. [`scripts`] compiles the scripts of decisions.
-//! [`admission`] has the checks of agents and workflows before they are stored, [`authoring`] the engine's part of dialogues
-//! that make them, with the [`workbench`] of each process. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing
-//! idle conversations, and deleting expired data. [`erasure`] deletes a session with everything that belongs to it.
+//! [`rehearsal`] has the tests of drafts and compares a rehearsed turn with them, [`replay`] compares recorded turns
+//! with those of a draft. [`scripts`] compiles the scripts of decisions.
+//!
+//! [`admission`] has the checks of agents and workflows before they are stored, [`authoring`] the engine's part of
+//! dialogues that make them, with the [`workbench`] of each process. [`definition_files`] has the files that follow
+//! them in `dev`. [`timer`] is the scheduler: due timers, wake-ups of lanes, closing idle conversations, and deleting
+//! expired data. [`erasure`] deletes a session with everything that belongs to it.
 
 pub mod action;
 pub mod admission;
 pub mod authoring;
 pub mod budget;
+pub mod definition_files;
 pub mod erasure;
 pub mod execution;
 pub mod journal;

@@ -1,5 +1,6 @@
 //! The parts of a process that authoring uses: the store, the names that documents may use, and rehearsals.
 
+use crate::definition_files::DefinitionFiles;
 use crate::rehearsal::Rehearse;
 use base::clock::Clock;
 use base::config::{PythonRunner, Quotas, Settings};
@@ -26,6 +27,8 @@ pub struct Workbench {
     pub rehearsal: Option<Arc<dyn Rehearse>>,
     /// The authoring agent on another server that leads the dialogues of workers, if the settings name one.
     pub author: Option<Arc<dyn Author>>,
+    /// The files that follow the store; `None` except in `dev`.
+    pub files: Option<Arc<DefinitionFiles>>,
     /// Source of all timestamps and timeouts.
     pub clock: Clock,
 }
@@ -47,7 +50,7 @@ impl Workbench {
             _ => true,
         });
         let (node_types, quotas) = (node_types.collect(), settings.quotas);
-        Self { store, known, flows, node_types, quotas, rehearsal: None, author: None, clock }
+        Self { store, known, flows, node_types, quotas, rehearsal: None, author: None, files: None, clock }
     }
 
     /// Creates a workbench with the names of the settings and without rehearsals.
@@ -65,5 +68,11 @@ impl Workbench {
     #[must_use]
     pub fn with_author(self, author: Arc<dyn Author>) -> Self {
         Self { author: Some(author), ..self }
+    }
+
+    /// Writes published drafts into their files.
+    #[must_use]
+    pub fn with_files(self, files: Option<Arc<DefinitionFiles>>) -> Self {
+        Self { files, ..self }
     }
 }

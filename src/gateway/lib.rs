@@ -94,13 +94,13 @@ use base::clock::Clock;
 use base::config::{Environment, Settings};
 use base::tasks::Tasks;
 use commands::documents::Desk;
-use commands::documents::files::DefinitionFiles;
 use connectors::Connectors;
 use console::Files;
 use cookie::Cookies;
 use cors::Origins;
 use definitions::agent::validate::KnownNames;
 use engine::authoring::Workbench;
+use engine::definition_files::DefinitionFiles;
 use engine::knowledge::Library;
 use engine::model::registry::ModelInfo;
 use engine::rehearsal::trial::Try;
@@ -279,6 +279,7 @@ impl GatewayState {
     fn workbench(&self) -> Workbench {
         let (settings, known) = (&self.settings, KnownNames::clone(&self.known));
         Workbench::new(Arc::clone(&self.store), settings, known, self.flows.ids(), Clock::system())
+            .with_files(self.definition_files.clone())
     }
 
     /// Ends open event streams when `stop` is cancelled. [`serve()`] sets this itself.

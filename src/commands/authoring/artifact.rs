@@ -258,6 +258,8 @@ fn refused(refusal: &Refusal) -> CommandError {
         Refusal::TestsFailed(_) => (ErrorKind::Conflict, "…/draft has the findings"),
         Refusal::Id(_) => (ErrorKind::Conflict, "set `preferences.target_id` in `config` to a free id"),
         Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "describe the change in the dialogue"),
+        Refusal::File { code: "file_in_the_way", hint, .. } => (ErrorKind::Conflict, *hint),
+        Refusal::File { hint, .. } => (ErrorKind::Internal, *hint),
         Refusal::Quota(..) => (ErrorKind::Conflict, "delete old versions, or raise `quotas.versions`"),
     };
     CommandError::new(kind, refusal.code(), refusal.to_string(), hint)

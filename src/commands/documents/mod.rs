@@ -4,12 +4,10 @@
 //! - [`check`]: checks a document without storing it.
 //! - [`apply`]: makes a document or a stored version the current one. [`draft`]: stores one without that.
 //! - [`versions`]: lists and shows versions.
-//! - [`files`]: the files that `dev` applies, which follow the store.
 
 pub mod apply;
 pub mod check;
 pub mod draft;
-pub mod files;
 pub mod findings;
 pub mod submitted;
 pub mod versions;
@@ -19,6 +17,7 @@ use base::config::Quotas;
 use definitions::agent::validate::KnownNames;
 use definitions::document::Finding;
 use engine::admission::{self, AdmissionError};
+use engine::definition_files::DefinitionFiles;
 use storage::store::{Definition, Store, StoreError};
 use types::authoring::Artifact;
 
@@ -37,7 +36,7 @@ pub struct Desk<'a> {
     /// The limits on versions.
     pub quotas: &'a Quotas,
     /// The files that follow the store; `None` except in `dev`.
-    pub files: Option<&'a files::DefinitionFiles>,
+    pub files: Option<&'a DefinitionFiles>,
 }
 
 impl Desk<'_> {

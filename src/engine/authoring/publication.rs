@@ -3,10 +3,12 @@
 use super::artifact::{IdProblem, check_id, current, draft, is_new};
 use super::{Workbench, checks};
 use crate::admission;
+use crate::definition_files::FileError;
 use decisions::authoring::{Publication, workflow_id};
 use serde_json::Value;
 use storage::store::{Definition, DraftVersion, Over, PublishDefinition, PublishEnd, StoreError, VersionLabel};
 use thiserror::Error;
+use tracing::warn;
 use types::authoring::{Artifact, Published, StoredState};
 
 /// A request to publish a draft.
@@ -74,6 +76,16 @@ pub enum Refusal {
     /// There are too many versions.
     #[error("`{0}` has {1} stored versions, which is the limit (`quotas.versions`)")]
     Quota(String, u64),
+    /// The file of the document cannot be written, which `dev` would apply again.
+    #[error("{problem}")]
+    File {
+        /// The code in HTTP errors.
+        code: &'static str,
+        /// The file and the cause.
+        problem: String,
+        /// How to correct it.
+        hint: &'static str,
+    },
 }
 
 fn word(hash: &Option<String>) -> &str {
@@ -93,7 +105,12 @@ impl Refusal {
             Self::Invalid { artifact: Artifact::Agent, .. } => "invalid_agent",
             Self::Invalid { artifact: Artifact::Workflow, .. } => "invalid_workflow",
             Self::Quota(..) => "quota_exceeded",
+            Self::File { code, .. } => code,
         }
+    }
+
+    fn file(error: &FileError) -> Self {
+        Self::File { code: error.code(), problem: error.to_string(), hint: error.hint() }
     }
 }
 
@@ -135,15 +152,44 @@ pub async fn publish(
         Ok(admitted) => admitted,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let (over, owner) = (over.map_or(Over::Nothing, Over::Version), order.owner.map(str::to_owned));
-    let label = VersionLabel { by: Some(order.by.to_owned()), ..VersionLabel::default() };
-    Ok(match store.publish(PublishDefinition { definition, over, owner, label }).await? {
-        PublishEnd::Published => Ok(Done { published, changed: true, warnings }),
+    let over = over.map_or(Over::Nothing, Over::Version);
+    Ok(match put_into_use(bench, definition, over, order).await? {
+        Ok(PublishEnd::Published) => Ok(Done { published, changed: true, warnings }),
         // A concurrent publication of the same draft was first.
-        PublishEnd::Moved(Some(now)) if now == last.hash => Ok(Done { published, changed: false, warnings }),
-        PublishEnd::Unchanged => Ok(Done { published, changed: false, warnings }),
-        PublishEnd::Moved(now) => Err(Refusal::SourceChanged { id, base: last.base_hash.clone(), now }),
+        Ok(PublishEnd::Moved(Some(now))) if now == last.hash => Ok(Done { published, changed: false, warnings }),
+        Ok(PublishEnd::Unchanged) => Ok(Done { published, changed: false, warnings }),
+        Ok(PublishEnd::Moved(now)) => Err(Refusal::SourceChanged { id, base: last.base_hash.clone(), now }),
+        Err(refusal) => Err(refusal),
     })
+}
+
+/// Stores the definition as the current one and, in `dev`, writes its file.
+async fn put_into_use(
+    bench: &Workbench,
+    definition: Definition,
+    over: Over,
+    order: Order<'_>,
+) -> Result<Result<PublishEnd, Refusal>, StoreError> {
+    // Held until the file is written, so that `dev` does not apply the older file in between.
+    let file = match &bench.files {
+        None => None,
+        Some(files) => match files.prepare(&definition, None).await {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(Refusal::file(&error))),
+        },
+    };
+    let source = file.as_ref().map(|file| file.text().to_owned());
+    let label = VersionLabel { source, by: Some(order.by.to_owned()), ..VersionLabel::default() };
+    let owner = order.owner.map(str::to_owned);
+    let end = bench.store.publish(PublishDefinition { definition, over, owner, label }).await?;
+    let is_in_use = !matches!(end, PublishEnd::Moved(_));
+    if let (Some(file), true) = (file, is_in_use)
+        && let Err(error) = file.write()
+    {
+        // The document is in use all the same, so this is no refusal.
+        warn!("{error}; {}", error.hint());
+    }
+    Ok(Ok(end))
 }
 
 /// Checks that a new artefact does not take over an equal document that another user has published under its id.

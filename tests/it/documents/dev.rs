@@ -115,3 +115,38 @@ async fn a_workflow_is_written_too_and_without_the_folder_nothing_is() {
     assert_eq!(dev.send(Method::PUT, "/api/v1/agents/shop", &shop_text("店", "一")).await.status(), 200);
     assert!(!dev.folder.path().join("agents").exists(), "the compiled-in agents stay those of dev");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_that_a_dialogue_publishes_is_written_too_and_a_later_start_keeps_it() {
+    let dev = Dev::new();
+    dev.folder.write("workflows/report.yaml", &report_text("一"));
+    let process = dev.folder.dev().await;
+    let preferences = json!({"target_id": "points"});
+    let session = json!({"action": "create", "session_id": "d1", "config": {"preferences": preferences}});
+    let post = async |path: &str, body: Value| {
+        let sent = dev.client.post(format!("{}{path}", dev.base)).json(&body).send().await.unwrap();
+        let (status, text) = (sent.status(), sent.text().await.unwrap());
+        assert_eq!(status, 200, "{text}");
+        text
+    };
+    post("/api/v1/session", session).await;
+    let said = async |text: &str| post("/api/v1/chat/stream", json!({"session_id": "d1", "user_message": text})).await;
+    said("做一个把用户的话总结成三点的工作流").await;
+    let agreed = said("好").await;
+    let path = dev.folder.path().join("workflows/points.yaml");
+    assert!(path.exists(), "{agreed}");
+    let shown = dev.json("/api/v1/workflows/points").await;
+    assert_eq!(shown["source"], dev.read("workflows/points.yaml"));
+    // Another version by the same way. The file of the first one must not come back when `dev` starts again.
+    let edit = json!({"action": "edit", "session_id": "d2", "workflow_id": "points"});
+    post("/api/v1/session", edit).await;
+    for text in ["总结成五点", "好", "好"] {
+        post("/api/v1/chat/stream", json!({"session_id": "d2", "user_message": text})).await;
+    }
+    let edited = dev.json("/api/v1/workflows/points").await;
+    assert_ne!(edited["hash"], shown["hash"], "{}", dev.json("/api/v1/session/d2").await);
+    assert_eq!(edited["source"], dev.read("workflows/points.yaml"));
+    drop(process);
+    let _process = dev.folder.dev().await;
+    assert_eq!(dev.json("/api/v1/workflows/points").await["hash"], edited["hash"]);
+}

@@ -1,7 +1,6 @@
 //! The files of agents and workflows that `dev` applies. They follow changes in the store, so that a later start does
 //! not apply an older file.
 
-use crate::error::{CommandError, ErrorKind};
 use base::config::Settings;
 use definitions::agent::load::{self, AgentError};
 use definitions::document::file;
@@ -13,6 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::store::Definition;
+use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use types::canonical;
 
@@ -35,6 +35,58 @@ pub struct PreparedFile {
     _access: OwnedMutexGuard<()>,
 }
 
+/// Why a definition has no file, or not its new text.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// The file cannot be written. Nothing is applied.
+    #[error("its file {} cannot be written: {source}; nothing is applied", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Another file has its place. Nothing is applied.
+    #[error("{} {why}, so `{id}` has no file to be written to", path.display())]
+    InTheWay {
+        /// The other file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+        /// The agent or workflow.
+        id: String,
+    },
+    /// The definition is applied, but its file has the older text.
+    #[error("it is applied, but its file {} was not written: {source}", path.display())]
+    NotWritten {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl FileError {
+    /// The code in HTTP errors.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unwritable { .. } | Self::NotWritten { .. } => "file_not_written",
+            Self::InTheWay { .. } => "file_in_the_way",
+        }
+    }
+
+    /// How to correct it.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Unwritable { .. } => "make the file and its folder writable for `turnwheel dev`, and apply it again",
+            Self::InTheWay { .. } => "correct or remove that file first; nothing is applied",
+            Self::NotWritten { .. } => {
+                "make the file writable and apply it again; `dev` applies the older file when it starts again"
+            }
+        }
+    }
+}
+
 impl DefinitionFiles {
     /// The folders of the settings.
     pub fn new(settings: &Settings) -> Self {
@@ -50,11 +102,11 @@ impl DefinitionFiles {
     /// Prepares the file of a definition: its own one, else a new one with its id as its name. Its text is `source`,
     /// else its present text if that is the same document, else YAML. Returns `None` without the folder, which is then
     /// not watched. Fails if the file could not be written, before anything is changed.
-    pub(super) async fn prepare(
+    pub async fn prepare(
         &self,
         definition: &Definition,
         source: Option<&str>,
-    ) -> Result<Option<PreparedFile>, CommandError> {
+    ) -> Result<Option<PreparedFile>, FileError> {
         let folder = match definition {
             Definition::Agent(_) => &self.agents,
             Definition::Workflow(_) => &self.workflows,
@@ -68,7 +120,7 @@ impl DefinitionFiles {
         let text = text(&path, definition, source, present.as_deref());
         let new = match present.as_deref() == Some(&text) {
             true => None,
-            false => Some(write_beside(&path, &text).map_err(|error| unwritable(&path, &error))?),
+            false => Some(write_beside(&path, &text).map_err(|source| unwritable(&path, source))?),
         };
         Ok(Some(PreparedFile { path, text, new, _access: access }))
     }
@@ -76,18 +128,16 @@ impl DefinitionFiles {
 
 impl PreparedFile {
     /// The text of the file.
-    pub(super) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Replaces the file by the text.
-    pub(super) fn write(mut self) -> Result<(), CommandError> {
+    pub fn write(mut self) -> Result<(), FileError> {
         let Some(new) = self.new.take() else { return Ok(()) };
-        fs::rename(&new, &self.path).map_err(|error| {
+        fs::rename(&new, &self.path).map_err(|source| {
             let _ = fs::remove_file(&new);
-            let message = format!("it is applied, but its file {} was not written: {error}", self.path.display());
-            let hint = "make the file writable and apply it again; `dev` applies the older file when it starts again";
-            CommandError::new(ErrorKind::Internal, "file_not_written", message, hint)
+            FileError::NotWritten { path: self.path.clone(), source }
         })
     }
 }
@@ -102,13 +152,10 @@ impl Drop for PreparedFile {
 }
 
 /// The file with this id, or the path of a new one.
-fn place(folder: &Path, definition: &Definition) -> Result<PathBuf, CommandError> {
+fn place(folder: &Path, definition: &Definition) -> Result<PathBuf, FileError> {
     let id = definition.id();
-    let in_the_way = |path: &Path, why: &str| {
-        let message = format!("{} {why}, so `{id}` has no file to be written to", path.display());
-        let hint = "correct or remove that file first; nothing is applied";
-        CommandError::new(ErrorKind::Conflict, "file_in_the_way", message, hint)
-    };
+    let in_the_way =
+        |path: &Path, why: &'static str| FileError::InTheWay { path: path.to_owned(), why, id: id.to_owned() };
     let mut found = Vec::new();
     match definition {
         Definition::Agent(_) => {
@@ -136,7 +183,7 @@ fn place(folder: &Path, definition: &Definition) -> Result<PathBuf, CommandError
     }
     if let Some(path) = found.pop() {
         // A link stays a link to the file with the text.
-        return path.canonicalize().map_err(|error| unwritable(&path, &error));
+        return path.canonicalize().map_err(|source| unwritable(&path, source));
     }
     for extension in ["yaml", "yml", "json"] {
         let path = folder.join(format!("{id}.{extension}"));
@@ -188,10 +235,8 @@ fn write_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> CommandError {
-    let message = format!("its file {} cannot be written: {error}; nothing is applied", path.display());
-    let hint = "make the file and its folder writable for `turnwheel dev`, and apply it again";
-    CommandError::new(ErrorKind::Internal, "file_not_written", message, hint)
+fn unwritable(path: &Path, source: io::Error) -> FileError {
+    FileError::Unwritable { path: path.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn files(folder: &Path) -> DefinitionFiles {
     DefinitionFiles::new(&settings)
 }
 
-async fn written(files: &DefinitionFiles, definition: &Definition, source: Option<&str>) -> Result<(), CommandError> {
+async fn written(files: &DefinitionFiles, definition: &Definition, source: Option<&str>) -> Result<(), FileError> {
     files.prepare(definition, source).await?.unwrap().write()
 }
 
@@ -47,14 +47,14 @@ async fn a_file_that_cannot_be_written_is_an_error_before_anything_is_applied() 
     let sales = agent(json!({"id": "sales", "sop": "新"}));
     fs::write(&path, "id: [").unwrap();
     let error = written(&files, &sales, None).await.unwrap_err();
-    assert_eq!((error.kind, error.code), (ErrorKind::Conflict, "file_in_the_way"));
+    assert_eq!(error.code(), "file_in_the_way");
     fs::write(&path, "id: sales\nsop: 旧\n").unwrap();
     let mut rights = fs::metadata(&path).unwrap().permissions();
     rights.set_readonly(true);
     fs::set_permissions(&path, rights).unwrap();
     let error = written(&files, &sales, None).await.unwrap_err();
-    assert_eq!(error.code, "file_not_written");
-    assert!(error.message.contains("read-only") && error.message.contains("nothing is applied"), "{error}");
+    assert_eq!(error.code(), "file_not_written");
+    assert!(error.to_string().contains("read-only") && error.to_string().contains("nothing is applied"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "id: sales\nsop: 旧\n");
     // A change that the store refuses leaves nothing behind.
     let other = agent(json!({"id": "b"}));
