@@ -208,7 +208,7 @@ impl Bench {
                     Box::pin(bench::authoring::run(options, settings, env, &progress)).await?
                 }
                 BenchCommand::Engine { settings } => return Box::pin(serve_engine(settings)).await.map(|()| None),
-                BenchCommand::Member { orders } => return Box::pin(bench::workers::serve(orders)).await.map(|()| None),
+                BenchCommand::Member { orders } => return Box::pin(bench::member::serve(orders)).await.map(|()| None),
             };
             Ok(Some(report))
         };

@@ -1,10 +1,11 @@
 //! `bench graph`: nodes per second and stored bytes per node of graphs in layers, and the time of one wide fan-out.
 
+use super::member::{MemberProfile, Role};
 use super::options::GraphOptions;
 use super::report::{Column, Report, Row};
 use super::runs::MeasuredRuns;
 use super::test_cluster::TestCluster;
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use super::{Problem, Progress};
 use base::config::{Environment, Settings};
 use decisions::limits::MAX_NODES;

@@ -3,11 +3,12 @@
 use super::Progress;
 use super::agent::agent;
 use super::load::{Arrivals, Load};
+use super::member::{MemberProfile, Role};
 use super::options::InflightOptions;
 use super::process::MemoryUsage;
 use super::report::{Column, Report, Row, mib, rounded};
 use super::test_cluster::TestCluster;
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use base::config::{Backend, Environment, Settings};
 use serde_json::json;
 use std::time::Duration;

@@ -5,8 +5,10 @@
 //! - [`options`]: the command line's options of each benchmark;
 //! - [`test_cluster`]: the servers (started by [`servers`] as a [`process`] each, unless the options name existing
 //!   ones) and a fresh [`test_cluster::TestNamespace`] for each measurement;
-//! - [`agent`] and [`workers`]: the agent, and the workers and schedulers that run its turns;
+//! - [`agent`], [`member`] and [`workers`]: the agent, and the workers and schedulers that run its turns, each a
+//!   process;
 //! - [`load`] and [`replies`]: publish messages, and watch for their replies;
+//! - [`consoles`]: read the events of all sessions meanwhile, as open consoles do;
 //! - [`runs`]: start runs of a workflow, and wait for their ends;
 //! - [`mod@stored`] and [`size`]: write sessions without turns, and measure the data on disk;
 //! - [`baseline`]: replaces the workers and issues the same commands without the engine;
@@ -20,10 +22,12 @@ mod agent;
 pub mod authoring;
 mod baseline;
 mod conditions;
+mod consoles;
 mod figures;
 pub mod graph;
 pub mod inflight;
 mod load;
+pub mod member;
 pub mod options;
 mod process;
 pub mod python;
@@ -40,7 +44,7 @@ mod test_cluster;
 pub mod timers;
 pub mod turns;
 mod usage;
-pub mod workers;
+mod workers;
 pub mod workflows;
 
 use thiserror::Error;

@@ -68,6 +68,9 @@ pub struct TurnsOptions {
     /// Workers: processes on a cluster, instances in this process on the embedded file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub workers: usize,
+    /// Open consoles: readers of the events of all sessions, from one gateway
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub consoles: usize,
     /// Latency of the model
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = duration::parse)]
     pub model_latency: Duration,

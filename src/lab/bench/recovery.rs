@@ -2,10 +2,11 @@
 
 use super::agent::agent;
 use super::load::{FILL_CONCURRENCY, Load};
+use super::member::{MemberProfile, Role};
 use super::options::RecoveryOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::test_cluster::TestCluster;
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use super::{Problem, Progress};
 use base::config::{Backend, Environment, Settings};
 use serde_json::json;

@@ -41,14 +41,14 @@ impl MeasuredRuns<'_> {
         let Self { cluster, namespace, workers, workflow_id, runs, unit, units } = *self;
         // The first run opens connections and fills caches.
         wait_for_ends(namespace, &start_runs(namespace, workflow_id, 1).await?, progress).await?;
-        let (before, usage) = (Size::measure(namespace).await?, Usage::so_far(cluster, workers)?);
+        let (before, usage) = (Size::measure(namespace).await?, Usage::so_far(cluster, workers, None)?);
         let begun = Instant::now();
         let started = start_runs(namespace, workflow_id, runs).await?;
         wait_for_ends(namespace, &started, progress).await?;
         let seconds = begun.elapsed().as_secs_f64();
         let all = (runs * units) as u64;
         let (mut row, mut used) = (Row::new(), Usage::default());
-        used.add(&usage, &Usage::so_far(cluster, workers)?);
+        used.add(&usage, &Usage::so_far(cluster, workers, None)?);
         used.put(all, &format!("us_per_{unit}"), &mut row);
         let after = Size::measure(namespace).await?;
         let each = |after: u64, before: u64| rounded((after as f64 - before as f64) / all as f64);

@@ -4,12 +4,13 @@
 use super::Progress;
 use super::agent::agent;
 use super::load::{Arrivals, FILL_CONCURRENCY, Load};
+use super::member::{MemberProfile, Role};
 use super::options::SessionsOptions;
 use super::process::{ChildProcess, written};
 use super::report::{Column, Report, Row, mib, rounded};
 use super::size::Size;
 use super::test_cluster::{TestCluster, TestNamespace};
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use base::config::{Backend, Environment, Settings};
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -2,12 +2,13 @@
 
 use super::agent::agent;
 use super::figures::Latencies;
+use super::member::{MemberProfile, Role};
 use super::options::TimersOptions;
 use super::replies::TurnEvent;
 use super::report::{Column, Report, Row, mib, rounded};
 use super::stored::{Stored, TURN};
 use super::test_cluster::{TestCluster, TestNamespace};
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use super::{Problem, Progress};
 use base::config::{Backend, Environment, Settings};
 use futures::{StreamExt, TryStreamExt, stream};

@@ -1,13 +1,15 @@
 //! `bench turns`: turns per second, and latency from message to reply.
 
 use super::agent::{self, agent};
+use super::consoles::Consoles;
 use super::load::{Arrivals, FILL_CONCURRENCY, Load, Measured};
+use super::member::{MemberProfile, Role};
 use super::options::TurnsOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::stored::Stored;
 use super::test_cluster::{TestCluster, TestNamespace};
 use super::usage::Usage;
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use super::{Problem, Progress};
 use anyhow::Context;
 use axum::Json;
@@ -40,6 +42,7 @@ const COLUMNS: &[Column] = &[
     ("floor/s", "floor_turns_per_s"),
     ("ratio", "floor_ratio"),
     ("lost", "unanswered"),
+    ("consoles", "consoles"),
     ("hot/s", "hot_turns_per_s"),
 ];
 
@@ -106,7 +109,9 @@ impl TurnsBench<'_> {
                 engine.span(seconds / 2, progress).await?;
             }
         }
+        let read = engine.consoles.received();
         let measured = engine.end("us_per_turn", &mut row).await?;
+        row.insert("console_bytes".into(), read.into());
         row.insert("turns".into(), measured.turns.into());
         row.insert("turns_per_s".into(), rounded(measured.rate()));
         measured.latencies.put(&mut row);
@@ -139,6 +144,8 @@ impl TurnsBench<'_> {
         stored.write(0..options.stored, |number| format!("x{number}"), true, |_, _| None, "stored", progress).await?;
         let profile =
             MemberProfile { role, actions: self.actions, model_latency: Text(options.model_latency), hot: options.hot };
+        let consoles = if role == Role::Worker { options.consoles } else { 0 };
+        let consoles = Consoles::open(&namespace, &profile, consoles, self.cluster.dir()).await?;
         let mut load = Load::new(&namespace, self.sessions(), false).await?.beside_hot(options.hot_users);
         let workers = Workers::start(&namespace, &profile, options.workers, self.cluster.dir())?;
         load.fill(self.sessions().min(REAL_TURN_SESSIONS), FILL_CONCURRENCY, progress).await?;
@@ -152,7 +159,7 @@ impl TurnsBench<'_> {
             (_, arrivals) => arrivals,
         };
         let (warm_up, used) = (options.warm_up, Usage::default());
-        Ok(Side { cluster: self.cluster, namespace, load, workers, arrivals, warm_up, used, measured: None })
+        Ok(Side { cluster: self.cluster, namespace, load, workers, consoles, arrivals, warm_up, used, measured: None })
     }
 
     /// Number of sessions: at least four per user, so that users rarely wait for each other's sessions.
@@ -196,6 +203,7 @@ impl TurnsBench<'_> {
             "sessions": self.sessions(),
             "stored": options.stored,
             "workers": options.workers,
+            "consoles": options.consoles,
             "worker_mode": if embedded { "instances in the benchmark's process" } else { "processes" },
             "worker_concurrency": self.cluster.worker_concurrency(),
             "seconds": options.seconds,
@@ -211,6 +219,7 @@ struct Side<'a> {
     namespace: TestNamespace,
     load: Load,
     workers: Workers,
+    consoles: Consoles,
     arrivals: Arrivals,
     warm_up: Duration,
     used: Usage,
@@ -220,9 +229,9 @@ struct Side<'a> {
 impl Side<'_> {
     /// Measures for `time` and adds the figures to those of earlier spans.
     async fn span(&mut self, time: Duration, progress: &dyn Progress) -> anyhow::Result<()> {
-        let before = Usage::so_far(self.cluster, &self.workers)?;
+        let before = Usage::so_far(self.cluster, &self.workers, Some(&self.consoles))?;
         let measured = self.load.run(self.arrivals, self.warm_up, time, progress).await?;
-        self.used.add(&before, &Usage::so_far(self.cluster, &self.workers)?);
+        self.used.add(&before, &Usage::so_far(self.cluster, &self.workers, Some(&self.consoles))?);
         match &mut self.measured {
             Some(earlier) => earlier.add(&measured),
             None => self.measured = Some(measured),
@@ -234,6 +243,7 @@ impl Side<'_> {
     async fn end(self, name: &str, row: &mut Row) -> anyhow::Result<Measured> {
         let measured = self.measured.context("nothing was measured")?;
         self.used.put(measured.answered, name, row);
+        drop(self.consoles);
         self.workers.end().await;
         self.namespace.close().await?;
         Ok(measured)

@@ -1,5 +1,6 @@
 //! Processor time of all processes in a measurement. On a shared machine it varies less than throughput does.
 
+use super::consoles::Consoles;
 use super::process::{ChildProcess, processor_time};
 use super::report::{Row, rounded};
 use super::test_cluster::TestCluster;
@@ -14,15 +15,21 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Reads the processor time so far of the workers, of the servers that the benchmark started, and of this process.
-    pub(super) fn so_far(cluster: &TestCluster, workers: &Workers) -> anyhow::Result<Self> {
+    /// Reads the processor time so far of the workers, of the servers and the gateway that the benchmark started, and
+    /// of this process.
+    pub(super) fn so_far(
+        cluster: &TestCluster,
+        workers: &Workers,
+        consoles: Option<&Consoles>,
+    ) -> anyhow::Result<Self> {
         let of = |pids: Vec<u32>| pids.into_iter().map(processor_time).sum::<anyhow::Result<Duration>>();
         let pid = |process: Option<&ChildProcess>| process.map(ChildProcess::pid).into_iter().collect();
         let servers = cluster.servers.as_ref();
-        let parts: [(&'static str, Vec<u32>); 4] = [
+        let parts: [(&'static str, Vec<u32>); 5] = [
             ("workers", workers.pids()),
             ("mongod", pid(servers.and_then(|servers| servers.mongod.as_ref()))),
             ("nats_server", pid(servers.and_then(|servers| servers.nats.as_ref()))),
+            ("gateway", consoles.and_then(Consoles::pid).into_iter().collect()),
             ("load", vec![std::process::id()]),
         ];
         let known = parts.into_iter().filter(|(_, pids)| !pids.is_empty());

@@ -1,11 +1,12 @@
 //! `bench workflows`: stages per second and stored bytes per stage, in one long pipeline and in many short ones.
 
 use super::Progress;
+use super::member::{MemberProfile, Role};
 use super::options::WorkflowsOptions;
 use super::report::{Column, Report, Row};
 use super::runs::MeasuredRuns;
 use super::test_cluster::TestCluster;
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use base::config::{Environment, Settings};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;

@@ -2,7 +2,7 @@
 
 use super::{OUTPUT, REPLY, last_announcement, last_events, last_step, steps, think};
 use crate::bench::agent::AGENT;
-use crate::bench::workers::MemberProfile;
+use crate::bench::member::MemberProfile;
 use anyhow::Context;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};

@@ -1,7 +1,7 @@
 //! The floor on the embedded file: the same queue as the engine's, and plain table writes instead of the store.
 
 use super::{OUTPUT, REPLY, STATUS, last_announcement, last_events, last_step, steps, think};
-use crate::bench::workers::MemberProfile;
+use crate::bench::member::MemberProfile;
 use anyhow::Context;
 use base::clock;
 use base::tasks::{OnPanic, Tasks};

@@ -20,7 +20,7 @@ mod embedded;
 pub(super) use cluster::run as cluster;
 pub(super) use embedded::run as embedded;
 
-use super::workers::MemberProfile;
+use super::member::MemberProfile;
 
 /// Payload of a status event, as the engine publishes it.
 const STATUS: &str = r#"{"session_id":"s100","turn_id":"j10000","status":"processing","previous":"ready","reason":null,"at":"2026-01-01T00:00:00.000Z"}"#;

@@ -7,10 +7,11 @@ mod speaker;
 
 use super::agent::AGENT;
 use super::figures::Latencies;
+use super::member::{MemberProfile, Role};
 use super::options::StreamOptions;
 use super::report::{Column, Report, Row, rounded};
 use super::test_cluster::{TestCluster, TestNamespace};
-use super::workers::{MemberProfile, Role, Workers};
+use super::workers::Workers;
 use super::{Problem, Progress};
 use anyhow::Context;
 use base::config::{Environment, Model, Settings};

@@ -1,14 +1,12 @@
-//! Workers and schedulers of a benchmark. On a cluster each is a process of its own: this binary with `bench member`
-//! and a file of orders. On the embedded file they are instances in this process, because only one process can open the
-//! file.
+//! The members of a benchmark: workers, schedulers, gateways, and the floor in place of workers. On a cluster each is a
+//! process: this binary with `bench member` and a file of orders.
 
 use super::agent::{self, Paced};
-use super::process::{ChildProcess, MemoryUsage};
-use super::test_cluster::TestNamespace;
+use super::process::ChildProcess;
 use super::{baseline, stream};
 use anyhow::Context;
 use base::clock::Clock;
-use base::config::{Backend, Settings};
+use base::config::Settings;
 use base::tasks::{self, OnPanic, Tasks};
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
@@ -26,18 +24,17 @@ use engine::prompt::Prompts;
 use engine::timer::scheduler::Scheduler;
 use engine::worker::Worker;
 use engine::workflow::Flows;
+use gateway::GatewayState;
 use sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::queue::Queue;
 use storage::store::Store;
 use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use types::duration::Text;
-
-/// Time limit for members to stop.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The part that a member plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +44,8 @@ pub(super) enum Role {
     Worker,
     /// A scheduler of the engine.
     Scheduler,
+    /// A gateway, for [`super::consoles`].
+    Gateway,
     /// The floor: a worker's commands without the engine (see [`super::baseline`]).
     Baseline,
 }
@@ -69,80 +68,16 @@ struct MemberFile {
     settings: Settings,
 }
 
-/// The running members. Dropping it stops them.
-pub(super) struct Workers {
-    processes: Vec<ChildProcess>,
-    instances: Tasks,
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.instances.stop();
-    }
-}
-
-impl Workers {
-    /// Starts `count` members on `namespace`. The files with their orders are written to `dir`.
-    pub(super) fn start(
-        namespace: &TestNamespace,
-        profile: &MemberProfile,
-        count: usize,
-        dir: &Path,
-    ) -> anyhow::Result<Self> {
-        let mut workers = Self { processes: Vec::new(), instances: Tasks::new() };
-        for number in 0..count {
-            if namespace.settings.backend == Backend::Embedded {
-                workers.instance(namespace, profile)?;
-            } else {
-                let orders = MemberFile { profile: profile.clone(), settings: namespace.settings.clone() };
-                let name = format!("{}-{:?}-{number}.json", namespace.settings.namespace, profile.role);
-                workers.processes.push(process(&orders, &dir.join(name))?);
-            }
-        }
-        Ok(workers)
-    }
-
-    fn instance(&self, namespace: &TestNamespace, profile: &MemberProfile) -> anyhow::Result<()> {
-        let (queue, store) = (Arc::clone(&namespace.queue), Arc::clone(&namespace.store));
-        let (settings, stop) = (namespace.settings.clone(), self.instances.stop_token());
-        match (profile.role, &namespace.file) {
-            (Role::Baseline, Some(file)) => {
-                let work = baseline::embedded(queue, Arc::clone(file), profile.clone(), stop);
-                self.instances.spawn("floor", OnPanic::Log, work);
-            }
-            (Role::Scheduler, _) => {
-                let scheduler = Scheduler::new(queue, store, Clock::system(), &settings);
-                self.instances.spawn("scheduler", OnPanic::Log, scheduler.run(stop));
-            }
-            _ => {
-                let worker = Worker::new(services(profile, &settings, queue, store)?, &settings);
-                self.instances.spawn("worker", OnPanic::Log, async move { worker.run(&settings, stop).await });
-            }
-        }
-        Ok(())
-    }
-
-    /// Stops all members and waits until their turns in flight are finished.
-    pub(super) async fn end(mut self) {
-        self.instances.shutdown(STOP_TIMEOUT).await;
-        for process in self.processes.drain(..) {
-            process.end(STOP_TIMEOUT).await;
-        }
-    }
-
-    /// Process ids of the members. Instances have no process of their own, so the list is empty for them.
-    pub(super) fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(ChildProcess::pid).collect()
-    }
-
-    /// Memory of the first member's process. For instances it is the memory of this process.
-    pub(super) fn memory(&self) -> anyhow::Result<MemoryUsage> {
-        MemoryUsage::of_process(self.processes.first().map_or_else(std::process::id, ChildProcess::pid))
-    }
-}
-
-fn process(orders: &MemberFile, file: &Path) -> anyhow::Result<ChildProcess> {
-    std::fs::write(file, serde_json::to_vec(orders)?)?;
+/// Starts a member as a process. The file with its orders is written to `dir`.
+pub(super) fn start(
+    profile: &MemberProfile,
+    settings: &Settings,
+    number: usize,
+    dir: &Path,
+) -> anyhow::Result<ChildProcess> {
+    let file = dir.join(format!("{}-{:?}-{number}.json", settings.namespace, profile.role));
+    let orders = MemberFile { profile: profile.clone(), settings: settings.clone() };
+    std::fs::write(&file, serde_json::to_vec(&orders)?)?;
     ChildProcess::own(&["bench", "member", &file.display().to_string()])
 }
 
@@ -164,15 +99,29 @@ pub async fn serve(file: &Path) -> anyhow::Result<()> {
     }
     let queue: Arc<dyn Queue> = Arc::new(NatsQueue::connect(&settings, stop.clone()).await?);
     let store: Arc<dyn Store> = Arc::new(MongoStore::connect(&settings, &tasks).await?);
-    if profile.role == Role::Scheduler {
-        Scheduler::new(queue, store, Clock::system(), &settings).run(stop).await;
-    } else {
-        Worker::new(services(&profile, &settings, queue, store)?, &settings).run(&settings, stop).await;
+    match profile.role {
+        Role::Scheduler => Scheduler::new(queue, store, Clock::system(), &settings).run(stop).await,
+        Role::Gateway => gateway(queue, store, settings, stop).await?,
+        Role::Worker | Role::Baseline => {
+            Worker::new(services(&profile, &settings, queue, store)?, &settings).run(&settings, stop).await;
+        }
     }
     Ok(())
 }
 
-fn services(
+/// Serves HTTP on `gateway.listen` until `stop`.
+pub(super) async fn gateway(
+    queue: Arc<dyn Queue>,
+    store: Arc<dyn Store>,
+    settings: Settings,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(settings.gateway.listen).await?;
+    Ok(gateway::serve(listener, GatewayState::new(queue, store, Arc::new(settings)), stop).await?)
+}
+
+/// The dependencies of a member's turns.
+pub(super) fn services(
     profile: &MemberProfile,
     settings: &Settings,
     queue: Arc<dyn Queue>,
