@@ -119,7 +119,7 @@ async fn show(client: &GatewayClient, show: &ShowDialogue) -> anyhow::Result<()>
     let which = &show.which;
     if show.yaml {
         let draft = client.draft(&which.id).await?;
-        print(printable(definitions::difference::yaml(&draft.document).trim_end()));
+        print(printable(definitions::document::yaml::to_yaml(&draft.document).trim_end()));
         return Ok(());
     }
     if show.diff {

@@ -174,7 +174,7 @@ impl AuthorSession {
             "/status" => self.tell_status().await,
             "/draft" => {
                 let draft = self.client.draft(&self.session_id).await?;
-                write(&printable(&definitions::difference::yaml(&draft.document)));
+                write(&printable(&definitions::document::yaml::to_yaml(&draft.document)));
                 Ok(())
             }
             "/diff" => {

@@ -1,18 +1,16 @@
 //! The difference of two documents of an agent or a workflow, for a person who decides whether a draft may replace a
 //! document.
 //!
-//! `compare` finds the changes by path, `reach` the hosts and secrets that a document uses, `outline` writes a document
-//! as lines of YAML, and `readable` formats a difference for people.
+//! `compare` finds the changes by path, `reach` the hosts and secrets that a document uses, and `readable` formats a
+//! difference for people.
 
 mod compare;
-mod outline;
 mod reach;
 mod readable;
 #[cfg(test)]
 mod tests;
 
-pub use outline::yaml;
-
+use crate::document::yaml::to_yaml;
 use reach::Reach;
 pub use reach::{CalledHost, SentSecret};
 use schemars::JsonSchema;
@@ -116,7 +114,7 @@ impl Difference {
             new_hosts: called.into_iter().collect(),
             new_secrets: named.into_iter().collect(),
             changes,
-            text: unified(&outline::yaml(base), &outline::yaml(draft)),
+            text: unified(&to_yaml(base), &to_yaml(draft)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A difference as text for people: new hosts and secrets first, then one entry for each change.
 
-use super::{Change, Concern, Difference, Op, is_long, outline};
+use super::{Change, Concern, Difference, Op, is_long};
+use crate::document::yaml::to_yaml;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::fmt::{self, Display, Formatter};
@@ -83,7 +84,7 @@ fn fits(text: &str) -> bool {
 
 /// A value as lines: a text as it is, anything else as YAML.
 fn lines(value: &Value) -> String {
-    let mut text = value.as_str().map_or_else(|| outline::yaml(value), str::to_owned);
+    let mut text = value.as_str().map_or_else(|| to_yaml(value), str::to_owned);
     if !text.ends_with('\n') {
         text.push('\n');
     }

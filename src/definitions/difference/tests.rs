@@ -132,12 +132,3 @@ fn the_json_form_has_the_fields_of_the_contract() {
     );
     assert!(written["text"].as_str().unwrap().contains("-x: 1\n"), "{written}");
 }
-
-#[test]
-fn the_outline_is_yaml_of_the_same_document() {
-    let mut document = agent();
-    document["odd"] = json!({"yes": "no", "a b": "x\n\ny", "空 ": " x\ny", "e": [], "o": {}, "n": [[1, "2"], null]});
-    let text = outline::yaml(&document);
-    let read = crate::document::file::parse("a.yaml".as_ref(), &text).unwrap();
-    assert_eq!(read, document, "{text}");
-}

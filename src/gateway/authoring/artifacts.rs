@@ -63,7 +63,7 @@ pub(super) async fn draft(
     let draft = artifact::draft(state.store.as_ref(), &dialogue, which.hash.as_deref()).await?;
     let wanted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if wanted.contains("yaml") {
-        let file = definitions::difference::yaml(&draft.document);
+        let file = definitions::document::yaml::to_yaml(&draft.document);
         return Ok(([(CONTENT_TYPE, "application/yaml")], file).into_response());
     }
     Ok(Json(draft).into_response())
