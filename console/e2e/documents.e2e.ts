@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { user } from './support/browser'
 import { applyEcho, echo } from './support/fixtures'
 import { installation } from './support/installation'
-import { say, shown } from './support/pages'
+import { say, shown, write } from './support/pages'
 import { DEADLINE } from './support/until'
 
 const on = installation({}, ({ dev }) => applyEcho(dev.api))
@@ -15,17 +15,6 @@ const button = (page: Page, name: string) => page.getByRole('button', { name, ex
 const yaml = (says: string, name = 'Echo') =>
   `# 回声\nid: echo\nname: ${name}\nmodel: default\nsop: Repeat what the user says.\nrules:\n  - when: {always: true}\n    decide: {next_status: typing, response: "${says} {message}"}\n`
 const hash = async () => (await on.dev.api.get('/api/v1/agents/echo')).hash as string
-
-/** Replaces the whole text by pasting another one. */
-async function write(page: Page, text: string): Promise<void> {
-  await page.locator('.cm-content').click()
-  await page.keyboard.press('Control+A')
-  await page.locator('.cm-content').evaluate((editor, pasted) => {
-    const clipboardData = new DataTransfer()
-    clipboardData.setData('text/plain', pasted)
-    editor.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true, composed: true }))
-  }, text)
-}
 
 async function apply(page: Page, note: string): Promise<void> {
   await button(page, 'Apply').click()

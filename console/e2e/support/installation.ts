@@ -5,11 +5,11 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll } from 'vitest'
 import { launch } from './browser'
 import { startModel, type Model } from './model'
-import { startDev, type Options } from './system'
+import { startDev, type Dev, type Options } from './system'
 
 export interface Installation {
   browser: Browser
-  dev: Awaited<ReturnType<typeof startDev>>
+  dev: Dev
   /** Only with `scripted`. */
   model: Model
 }

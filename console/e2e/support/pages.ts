@@ -65,3 +65,14 @@ export async function go(page: Page, view: string): Promise<void> {
   }
   await settled(page)
 }
+
+/** Replaces the whole text of the editor by pasting another one. */
+export async function write(page: Page, text: string): Promise<void> {
+  await page.locator('.cm-content').click()
+  await page.keyboard.press('Control+A')
+  await page.locator('.cm-content').evaluate((editor, pasted) => {
+    const clipboardData = new DataTransfer()
+    clipboardData.setData('text/plain', pasted)
+    editor.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true, composed: true }))
+  }, text)
+}

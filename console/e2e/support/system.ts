@@ -1,6 +1,6 @@
 // Installations of Turnwheel for the tests: `turnwheel dev`, or a cluster with servers of its own.
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Api } from './api'
@@ -21,6 +21,8 @@ export interface Options {
   tokens?: boolean
   /** Further settings, as TOML. Tables come last. */
   settings?: string
+  /** The sample agents are files in the folder, as in a clone of the project. Only of `dev`. */
+  files?: boolean
   env?: Record<string, string>
 }
 
@@ -55,18 +57,32 @@ const isReady = (base: string) => async () => fetch(`${base}/readyz`).then((resp
 
 const apiOf = (base: string, options: Options) => new Api(base, options.tokens ? tokenOf('admin') : undefined)
 
+export interface Dev extends System {
+  folder: string
+  /** Kills it, as by a crash. */
+  kill(): Promise<void>
+  /** Starts it again. */
+  start(): Promise<void>
+}
+
 /** `turnwheel dev` in an empty folder, with the sample agents and workflows. Its demo API has a fixed port: one at a time. */
-export async function startDev(options: Options = {}): Promise<System & { folder: string }> {
+export async function startDev(options: Options = {}): Promise<Dev> {
   const folder = scratch()
   const port = await freePort()
   const base = `http://127.0.0.1:${port}`
   writeFileSync(join(folder, 'turnwheel.toml'), settingsOf(options, `[gateway]\nlisten = "127.0.0.1:${port}"`))
   const start = { cwd: folder, env: environmentOf(options), ready: isReady(base) }
-  const program = await Process.start(turnwheel(), ['--config', 'turnwheel.toml', 'dev'], start)
+  if (options.files) cpSync(join(ROOT, 'agents'), join(folder, 'agents'), { recursive: true })
+  const run = () => Process.start(turnwheel(), ['--config', 'turnwheel.toml', 'dev'], start)
+  let program = await run()
   return {
     base,
     folder,
     api: apiOf(base, options),
+    kill: () => program.kill(),
+    async start() {
+      program = await run()
+    },
     async stop() {
       await program.kill()
       rmSync(folder, { recursive: true, force: true })

@@ -36,7 +36,9 @@ export function bytes(value: number): string {
     value /= 1000
     unit++
   }
-  const options: Intl.NumberFormatOptions = { style: 'unit', unit: units[unit], unitDisplay: 'short', maximumFractionDigits: 1 }
+  // The short name of a byte is not a plural in English: "15 byte".
+  const unitDisplay = unit === 0 ? 'long' : 'short'
+  const options: Intl.NumberFormatOptions = { style: 'unit', unit: units[unit], unitDisplay, maximumFractionDigits: 1 }
   return new Intl.NumberFormat(locale.tag, options).format(value)
 }
 
