@@ -140,7 +140,7 @@ async fn a_draft_that_a_dialogue_publishes_is_written_too_and_a_later_start_keep
     // Another version by the same way. The file of the first one must not come back when `dev` starts again.
     let edit = json!({"action": "edit", "session_id": "d2", "workflow_id": "points"});
     post("/api/v1/session", edit).await;
-    for text in ["总结成五点", "好", "好"] {
+    for text in ["把 三点 改成 五点", "好"] {
         post("/api/v1/chat/stream", json!({"session_id": "d2", "user_message": text})).await;
     }
     let edited = dev.json("/api/v1/workflows/points").await;
