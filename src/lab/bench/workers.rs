@@ -1,5 +1,5 @@
-//! Workers and schedulers of a benchmark. On a cluster each is a process, a [`member`]. On the embedded file they are instances
-//! in this process, because only one process can open the file.
+//! Workers and schedulers of a benchmark. On a cluster each is a process, a [`member`]. On the embedded file they are
+//! instances in this process, because only one process can open the file.
 
 use super::baseline;
 use super::member::{self, MemberProfile, Role};
