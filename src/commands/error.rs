@@ -5,7 +5,7 @@ use definitions::agent::load::AgentError;
 use definitions::knowledge::source::SourceError;
 use definitions::workflow::read::WorkflowError;
 use engine::admission::AdmissionError;
-use engine::definition_files::FileError;
+use engine::definition_files::{FileError, PublishError};
 use storage::queue::QueueError;
 use storage::store::StoreError;
 use tracing::warn;
@@ -220,6 +220,15 @@ impl From<FileError> for CommandError {
             FileError::Unwritable { .. } | FileError::NotWritten { .. } => ErrorKind::Internal,
         };
         Self::new(kind, error.code(), error.to_string(), error.hint()).caused_by(error)
+    }
+}
+
+impl From<PublishError> for CommandError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Store(error) => error.into(),
+            PublishError::File(error) => error.into(),
+        }
     }
 }
 

@@ -19,8 +19,8 @@ static TLS: LazyLock<Option<ClientConfig>> = LazyLock::new(|| {
     Some(config)
 });
 
-/// A builder for HTTP clients. The first call installs the TLS provider of the process and reads the root certificates;
-/// each client would otherwise read them again, which takes some 10 ms of processor time.
+/// A builder for HTTP clients. The first call installs the TLS provider of the process and reads the root certificates,
+/// which each client would otherwise read again.
 pub fn builder() -> ClientBuilder {
     let builder = ClientBuilder::new().user_agent(concat!("turnwheel/", env!("CARGO_PKG_VERSION")));
     match TLS.as_ref() {

@@ -200,7 +200,7 @@ pub async fn publish(
         return Err(CommandError::new(ErrorKind::Forbidden, "forbidden", "`force` is for operators", hint));
     }
     let order = Order { hash: &request.hash, by: author.name(), owner, force: request.force };
-    let done = publication::publish(bench, &dialogue.state, order).await?.map_err(|refusal| refused(&refusal))?;
+    let done = publication::publish(bench, &dialogue.state, order).await?.map_err(refused)?;
     let Done { published, changed, warnings } = done;
     let workflow_id = workflow_id(&dialogue.state);
     remember(bench, dialogue, published, &workflow_id).await?;
@@ -250,7 +250,7 @@ pub(super) fn no_draft(dialogue: &Dialogue) -> CommandError {
     )
 }
 
-fn refused(refusal: &Refusal) -> CommandError {
+fn refused(refusal: Refusal) -> CommandError {
     let (kind, hint) = match refusal {
         Refusal::NoDraft => (ErrorKind::NotFound, "the dialogue writes one once its requirements are agreed on"),
         Refusal::StaleHash(_) => (ErrorKind::Conflict, "…/draft has the last draft and its hash"),
@@ -258,8 +258,7 @@ fn refused(refusal: &Refusal) -> CommandError {
         Refusal::TestsFailed(_) => (ErrorKind::Conflict, "…/draft has the findings"),
         Refusal::Id(_) => (ErrorKind::Conflict, "set `preferences.target_id` in `config` to a free id"),
         Refusal::Invalid { .. } => (ErrorKind::Unprocessable, "describe the change in the dialogue"),
-        Refusal::File { code: "file_in_the_way", hint, .. } => (ErrorKind::Conflict, *hint),
-        Refusal::File { hint, .. } => (ErrorKind::Internal, *hint),
+        Refusal::File(error) => return error.into(),
         Refusal::Quota(..) => (ErrorKind::Conflict, "delete old versions, or raise `quotas.versions`"),
     };
     CommandError::new(kind, refusal.code(), refusal.to_string(), hint)

@@ -6,6 +6,7 @@ use super::{Desk, checked_note, id_field};
 use crate::error::{CommandError, ErrorKind};
 use crate::quotas;
 use definitions::document::Finding;
+use engine::definition_files;
 use engine::execution::stored;
 use storage::store::{
     Definition, Over, PublishDefinition, PublishEnd, Store, StoreError, VersionDetails, VersionLabel,
@@ -90,21 +91,16 @@ async fn publish(
 ) -> Result<AppliedChange, CommandError> {
     let (id, hash) = (definition.id().to_owned(), definition.hash().to_owned());
     desk.check_owner(artifact, &id).await?;
-    // Held until the file is written, so that `dev` does not apply the older file in between.
-    let file = match desk.files {
-        Some(files) => files.prepare(&definition, label.source.as_deref()).await?,
-        None => None,
-    };
-    let source = file.as_ref().map(|file| file.text().to_owned()).or_else(|| label.source.clone());
     let over = seen(desk.store, artifact, &id, over).await?;
-    let label = VersionLabel { source, ..label };
-    let changed = match desk.store.publish(PublishDefinition { definition, over, owner: None, label }).await? {
+    let order = PublishDefinition { definition, over, owner: None, label };
+    let publication = definition_files::publish(desk.store, desk.files, order).await?;
+    let changed = match publication.end {
         PublishEnd::Published => true,
         PublishEnd::Unchanged => false,
         PublishEnd::Moved(now) => return Err(moved(desk.store, artifact, &id, now).await?),
     };
-    if let Some(file) = file {
-        file.write()?;
+    if let Some(error) = publication.unwritten {
+        return Err(error.into());
     }
     Ok(AppliedChange { hash, changed, warnings })
 }

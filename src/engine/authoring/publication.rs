@@ -3,7 +3,7 @@
 use super::artifact::{IdProblem, check_id, current, draft, is_new};
 use super::{Workbench, checks};
 use crate::admission;
-use crate::definition_files::FileError;
+use crate::definition_files::{self, FileError, PublishError};
 use decisions::authoring::{Publication, workflow_id};
 use serde_json::Value;
 use storage::store::{Definition, DraftVersion, Over, PublishDefinition, PublishEnd, StoreError, VersionLabel};
@@ -36,7 +36,7 @@ pub struct Done {
 }
 
 /// Why a draft is not published.
-#[derive(Clone, Debug, PartialEq, Error)]
+#[derive(Debug, Error)]
 pub enum Refusal {
     /// There is no draft.
     #[error("the dialogue has no draft yet")]
@@ -77,15 +77,8 @@ pub enum Refusal {
     #[error("`{0}` has {1} stored versions, which is the limit (`quotas.versions`)")]
     Quota(String, u64),
     /// The file of the document cannot be written, which `dev` would apply again.
-    #[error("{problem}")]
-    File {
-        /// The code in HTTP errors.
-        code: &'static str,
-        /// The file and the cause.
-        problem: String,
-        /// How to correct it.
-        hint: &'static str,
-    },
+    #[error(transparent)]
+    File(FileError),
 }
 
 fn word(hash: &Option<String>) -> &str {
@@ -105,12 +98,8 @@ impl Refusal {
             Self::Invalid { artifact: Artifact::Agent, .. } => "invalid_agent",
             Self::Invalid { artifact: Artifact::Workflow, .. } => "invalid_workflow",
             Self::Quota(..) => "quota_exceeded",
-            Self::File { code, .. } => code,
+            Self::File(error) => error.code(),
         }
-    }
-
-    fn file(error: &FileError) -> Self {
-        Self::File { code: error.code(), problem: error.to_string(), hint: error.hint() }
     }
 }
 
@@ -170,26 +159,19 @@ async fn put_into_use(
     over: Over,
     order: Order<'_>,
 ) -> Result<Result<PublishEnd, Refusal>, StoreError> {
-    // Held until the file is written, so that `dev` does not apply the older file in between.
-    let file = match &bench.files {
-        None => None,
-        Some(files) => match files.prepare(&definition, None).await {
-            Ok(file) => file,
-            Err(error) => return Ok(Err(Refusal::file(&error))),
-        },
-    };
-    let source = file.as_ref().map(|file| file.text().to_owned());
-    let label = VersionLabel { source, by: Some(order.by.to_owned()), ..VersionLabel::default() };
-    let owner = order.owner.map(str::to_owned);
-    let end = bench.store.publish(PublishDefinition { definition, over, owner, label }).await?;
-    let is_in_use = !matches!(end, PublishEnd::Moved(_));
-    if let (Some(file), true) = (file, is_in_use)
-        && let Err(error) = file.write()
-    {
-        // The document is in use all the same, so this is no refusal.
-        warn!("{error}; {}", error.hint());
+    let label = VersionLabel { by: Some(order.by.to_owned()), ..VersionLabel::default() };
+    let order = PublishDefinition { definition, over, owner: order.owner.map(str::to_owned), label };
+    match definition_files::publish(bench.store.as_ref(), bench.files.as_deref(), order).await {
+        Ok(publication) => {
+            if let Some(error) = publication.unwritten {
+                // The document is in use all the same, so this is no refusal.
+                warn!("{error}; {}", error.hint());
+            }
+            Ok(Ok(publication.end))
+        }
+        Err(PublishError::File(error)) => Ok(Err(Refusal::File(error))),
+        Err(PublishError::Store(error)) => Err(error),
     }
-    Ok(Ok(end))
 }
 
 /// Checks that a new artefact does not take over an equal document that another user has published under its id.

@@ -11,7 +11,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use storage::store::Definition;
+use storage::store::{Definition, PublishDefinition, PublishEnd, Store, StoreError, VersionLabel};
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use types::canonical;
@@ -27,7 +27,7 @@ pub struct DefinitionFiles {
 
 /// A file that is ready to be written, or that need not be.
 #[derive(Debug)]
-pub struct PreparedFile {
+struct PreparedFile {
     path: PathBuf,
     text: String,
     /// The file with the new text next to it; `None` if the file has this text already.
@@ -51,7 +51,7 @@ pub enum FileError {
     InTheWay {
         /// The other file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is in the way.
         why: &'static str,
         /// The agent or workflow.
         id: String,
@@ -87,6 +87,45 @@ impl FileError {
     }
 }
 
+/// How a publication ended.
+#[derive(Debug)]
+pub struct Publication {
+    /// What the store did.
+    pub end: PublishEnd,
+    /// Why the definition is in use, but its file has the older text.
+    pub unwritten: Option<FileError>,
+}
+
+/// Why nothing was published.
+#[derive(Debug, Error)]
+pub enum PublishError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The file could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Publishes a definition and writes its file, if `files` has a folder for it. Durable on return. The text of the file
+/// becomes the text of the version.
+pub async fn publish(
+    store: &dyn Store,
+    files: Option<&DefinitionFiles>,
+    order: PublishDefinition,
+) -> Result<Publication, PublishError> {
+    // Held until the file is written, so that `dev` does not apply the older file in between.
+    let file = match files {
+        Some(files) => files.prepare(&order.definition, order.label.source.as_deref()).await?,
+        None => None,
+    };
+    let source = file.as_ref().map(|file| file.text.clone()).or(order.label.source);
+    let end = store.publish(PublishDefinition { label: VersionLabel { source, ..order.label }, ..order }).await?;
+    let file = file.filter(|_| !matches!(end, PublishEnd::Moved(_)));
+    let unwritten = file.and_then(|file| file.write().err());
+    Ok(Publication { end, unwritten })
+}
+
 impl DefinitionFiles {
     /// The folders of the settings.
     pub fn new(settings: &Settings) -> Self {
@@ -102,11 +141,7 @@ impl DefinitionFiles {
     /// Prepares the file of a definition: its own one, else a new one with its id as its name. Its text is `source`,
     /// else its present text if that is the same document, else YAML. Returns `None` without the folder, which is then
     /// not watched. Fails if the file could not be written, before anything is changed.
-    pub async fn prepare(
-        &self,
-        definition: &Definition,
-        source: Option<&str>,
-    ) -> Result<Option<PreparedFile>, FileError> {
+    async fn prepare(&self, definition: &Definition, source: Option<&str>) -> Result<Option<PreparedFile>, FileError> {
         let folder = match definition {
             Definition::Agent(_) => &self.agents,
             Definition::Workflow(_) => &self.workflows,
@@ -127,13 +162,8 @@ impl DefinitionFiles {
 }
 
 impl PreparedFile {
-    /// The text of the file.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Replaces the file by the text.
-    pub fn write(mut self) -> Result<(), FileError> {
+    fn write(mut self) -> Result<(), FileError> {
         let Some(new) = self.new.take() else { return Ok(()) };
         fs::rename(&new, &self.path).map_err(|source| {
             let _ = fs::remove_file(&new);

@@ -32,6 +32,24 @@ impl Dev {
         request.header("content-type", "application/yaml").body(text.to_owned()).send().await.unwrap()
     }
 
+    async fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        let sent = self.client.post(format!("{}{path}", self.base)).json(body).send().await.unwrap();
+        (sent.status().as_u16(), sent.text().await.unwrap())
+    }
+
+    /// Begins an authoring dialogue and sends these messages. Returns the events of the last turn.
+    async fn dialogue(&self, id: &str, request: &Value, messages: &[&str]) -> String {
+        let mut request = request.clone();
+        request["session_id"] = id.into();
+        let (status, mut answer) = self.post("/api/v1/session", &request).await;
+        assert_eq!(status, 200, "{answer}");
+        for message in messages {
+            let message = json!({"session_id": id, "user_message": message});
+            answer = self.post("/api/v1/chat/stream", &message).await.1;
+        }
+        answer
+    }
+
     async fn json(&self, path: &str) -> Value {
         self.client.get(format!("{}{path}", self.base)).send().await.unwrap().json().await.unwrap()
     }
@@ -121,32 +139,40 @@ async fn a_draft_that_a_dialogue_publishes_is_written_too_and_a_later_start_keep
     let dev = Dev::new();
     dev.folder.write("workflows/report.yaml", &report_text("一"));
     let process = dev.folder.dev().await;
-    let preferences = json!({"target_id": "points"});
-    let session = json!({"action": "create", "session_id": "d1", "config": {"preferences": preferences}});
-    let post = async |path: &str, body: Value| {
-        let sent = dev.client.post(format!("{}{path}", dev.base)).json(&body).send().await.unwrap();
-        let (status, text) = (sent.status(), sent.text().await.unwrap());
-        assert_eq!(status, 200, "{text}");
-        text
-    };
-    post("/api/v1/session", session).await;
-    let said = async |text: &str| post("/api/v1/chat/stream", json!({"session_id": "d1", "user_message": text})).await;
-    said("做一个把用户的话总结成三点的工作流").await;
-    let agreed = said("好").await;
-    let path = dev.folder.path().join("workflows/points.yaml");
-    assert!(path.exists(), "{agreed}");
+    let points = json!({"action": "create", "config": {"preferences": {"target_id": "points"}}});
+    dev.dialogue("d1", &points, &["做一个把用户的话总结成三点的工作流", "好"]).await;
     let shown = dev.json("/api/v1/workflows/points").await;
     assert_eq!(shown["source"], dev.read("workflows/points.yaml"));
     // Another version by the same way. The file of the first one must not come back when `dev` starts again.
-    let edit = json!({"action": "edit", "session_id": "d2", "workflow_id": "points"});
-    post("/api/v1/session", edit).await;
-    for text in ["把 三点 改成 五点", "好"] {
-        post("/api/v1/chat/stream", json!({"session_id": "d2", "user_message": text})).await;
-    }
+    let edit = json!({"action": "edit", "workflow_id": "points"});
+    dev.dialogue("d2", &edit, &["把 三点 改成 五点", "好"]).await;
     let edited = dev.json("/api/v1/workflows/points").await;
     assert_ne!(edited["hash"], shown["hash"], "{}", dev.json("/api/v1/session/d2").await);
     assert_eq!(edited["source"], dev.read("workflows/points.yaml"));
     drop(process);
     let _process = dev.folder.dev().await;
     assert_eq!(dev.json("/api/v1/workflows/points").await["hash"], edited["hash"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_whose_file_cannot_be_written_is_not_published() {
+    let dev = Dev::new();
+    dev.folder.write("workflows/report.yaml", &report_text("一"));
+    let _process = dev.folder.dev().await;
+    let odd = "id: [\n";
+    dev.folder.write("workflows/points.yaml", odd);
+    let points = json!({"action": "create", "config": {"preferences": {"target_id": "points"}}});
+    let said = dev.dialogue("d1", &points, &["做一个把用户的话总结成三点的工作流", "好"]).await;
+    assert!(said.contains("points.yaml exists"), "{said}");
+    let hash = &dev.json("/api/v1/workflow/d1/draft").await["hash"];
+    let (status, error) = dev.post("/api/v1/workflow/d1/publish", &json!({"hash": hash})).await;
+    assert_eq!(status, 409, "{error}");
+    assert!(error.contains("file_in_the_way"), "{error}");
+    assert_eq!(dev.json("/api/v1/workflows/points").await["error"]["code"], "unknown_workflow");
+    assert_eq!(dev.read("workflows/points.yaml"), odd);
+    // Without that file it is published.
+    fs::remove_file(dev.folder.path().join("workflows/points.yaml")).unwrap();
+    let (status, published) = dev.post("/api/v1/workflow/d1/publish", &json!({"hash": hash})).await;
+    assert_eq!(status, 200, "{published}");
+    assert_eq!(dev.json("/api/v1/workflows/points").await["source"], dev.read("workflows/points.yaml"));
 }
