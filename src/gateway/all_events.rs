@@ -1,22 +1,32 @@
 //! `GET /api/v1/events`: the events of all sessions and runs that a caller may see, as server-sent events.
 
 use super::caller::Caller;
-use super::event_frames::{frame, gap, opened};
-use super::event_stream::{self, invalid_event_id};
-use super::front_ends::event_shown_to;
-use super::hub::Item;
+use super::event_frames::{gap, keep_alive, located, opened};
+use super::event_stream::{self, KEEP_ALIVE, invalid_event_id};
+use super::front_ends::{event_shown_to, is_shown_whole};
+use super::hub::{Item, Reader};
 use super::input::Filter;
 use super::operation::Operation;
 use super::roles::{FRONT_ENDS_AND_READERS, Reach};
 use super::sights::{Selection, Sight};
 use super::{GatewayState, Reject};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use serde::Deserialize;
+use std::time::Duration;
+use tokio::time::Instant;
+use types::access::Role;
 use types::event::EventType;
 use types::ids::{self, Id};
+
+/// Shortest time between two writes to a reader that keeps up. Each write costs a system call here and one in the
+/// reader; an event that comes after a pause is written at once.
+const BATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// Size at which a batch is written although more events are ready.
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// The events to send. All of the given conditions apply.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
@@ -66,26 +76,64 @@ pub(super) async fn follow(
     let role = caller.role();
     let slot = state.streams.take()?;
     let (reader, as_of) = state.hub.open(after, &state.limits).await?;
-    let open = opened(as_of);
-    let seen = stream::unfold((reader, sight), move |(mut reader, sight)| async move {
-        loop {
-            let frame = match reader.next().await? {
-                Item::Gap { from, to } => Some(gap(from, to)),
-                Item::Event(event) => match sight.shows(&event).await {
-                    Ok(shown) => shown.map(|agent_id| {
-                        let payload = event_shown_to(role, event.event_type, &event.payload);
-                        frame(&event, &payload, agent_id.as_deref())
-                    }),
-                    // Whether the caller may see it is unknown, which must not be a silent hole.
-                    Err(_) => Some(gap(event.seq, event.seq)),
-                },
+    let frames = Frames { reader, sight, role, caught_up: None };
+    let batches = stream::unfold(frames, |mut frames| async move { Some((frames.next().await?, frames)) });
+    Ok(event_stream::answer_bytes(&state, slot, stream::iter([opened(as_of)]).chain(batches)))
+}
+
+/// The frames for one reader, in batches.
+struct Frames {
+    reader: Reader,
+    sight: Sight,
+    role: Role,
+    /// When the reader had taken all events that were there.
+    caught_up: Option<Instant>,
+}
+
+impl Frames {
+    /// Waits for the next event that the reader sees, and returns its frame with those that are ready by then. `None`
+    /// at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        let until = Instant::now() + KEEP_ALIVE;
+        let mut batch = Vec::new();
+        while batch.is_empty() {
+            if let Some(caught_up) = self.caught_up.take() {
+                tokio::time::sleep_until(caught_up + BATCH_INTERVAL).await;
+            }
+            let Ok(item) = tokio::time::timeout_at(until, self.reader.next()).await else {
+                return Some(keep_alive());
             };
-            if let Some(frame) = frame {
-                return Some((frame, (reader, sight)));
+            self.add(item?, &mut batch).await;
+            while batch.len() < MAX_BATCH_BYTES {
+                let Some(item) = self.reader.take() else {
+                    self.caught_up = Some(Instant::now());
+                    break;
+                };
+                self.add(item, &mut batch).await;
             }
         }
-    });
-    Ok(event_stream::answer(&state, slot, stream::iter([open]).chain(seen)))
+        Some(batch.into())
+    }
+
+    async fn add(&self, item: Item, batch: &mut Vec<u8>) {
+        let event = match item {
+            Item::Gap { from, to } => return batch.extend_from_slice(&gap(from, to)),
+            Item::Event(event) => event,
+        };
+        let logged = &event.logged;
+        match self.sight.shows(&event).await {
+            Ok(None) => {}
+            Ok(Some(agent_id)) if is_shown_whole(self.role, logged.event_type) => {
+                batch.extend_from_slice(&event.frame(agent_id.as_ref()));
+            }
+            Ok(Some(agent_id)) => {
+                let payload = event_shown_to(self.role, logged.event_type, &logged.payload);
+                batch.extend_from_slice(&located(logged, &payload, agent_id.as_deref()));
+            }
+            // Whether the caller may see it is unknown, which must not be a silent hole.
+            Err(_) => batch.extend_from_slice(&gap(logged.seq, logged.seq)),
+        }
+    }
 }
 
 fn selection(filter: EventFilter) -> Result<Selection, Reject> {

@@ -1,7 +1,8 @@
 //! Server-sent events: a stream of events that resumes when the queue was unreachable, and its response.
 
 use super::{GatewayState, Reject};
-use axum::http::{HeaderMap, HeaderName};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use base::metrics::{GaugeGuard, metrics};
@@ -16,7 +17,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::{Span, warn};
 
 /// Interval of the comments that show a client that the connection is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Proxies that buffer would delay the events.
+const UNBUFFERED: [(HeaderName, &str); 1] = [(HeaderName::from_static("x-accel-buffering"), "no")];
 /// First pause between attempts to reopen a lost stream; each further pause is twice as long.
 const MIN_REOPEN_DELAY: Duration = Duration::from_millis(200);
 const MAX_REOPEN_DELAY: Duration = Duration::from_secs(5);
@@ -50,15 +53,33 @@ pub(super) fn answer(
     slot: OwnedSemaphorePermit,
     frames: impl Stream<Item = Event> + Send + 'static,
 ) -> Response {
+    let sse = Sse::new(bounded(state, slot, frames)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
+    (UNBUFFERED, sse).into_response()
+}
+
+/// Responds like [`answer`] with frames that are encoded already. They include the comments that keep the connection
+/// alive.
+pub(super) fn answer_bytes(
+    state: &GatewayState,
+    slot: OwnedSemaphorePermit,
+    frames: impl Stream<Item = Bytes> + Send + 'static,
+) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    (UNBUFFERED, headers, Body::from_stream(bounded(state, slot, frames))).into_response()
+}
+
+/// Ends the frames when the gateway stops, and holds the slot as long as they last.
+fn bounded<F>(
+    state: &GatewayState,
+    slot: OwnedSemaphorePermit,
+    frames: impl Stream<Item = F> + Send + 'static,
+) -> impl Stream<Item = Result<F, Infallible>> + Send + 'static {
     let held = (slot, GaugeGuard::increment(&metrics().event_streams));
     let frames = frames.map(move |frame| {
         let _held = &held;
-        Ok::<_, Infallible>(frame)
+        Ok(frame)
     });
-    let frames = frames.take_until(state.stop.clone().cancelled_owned());
-    let sse = Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
-    // Proxies that buffer would delay the events.
-    ([(HeaderName::from_static("x-accel-buffering"), "no")], sse).into_response()
+    frames.take_until(state.stop.clone().cancelled_owned())
 }
 
 /// Formats a payload as the `data` of a server-sent event.

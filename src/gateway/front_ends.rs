@@ -21,9 +21,14 @@ pub(super) fn shown_to(role: Role, mut session: Session) -> Session {
     session
 }
 
+/// True if this role sees the payloads of these events as they are.
+pub(super) fn is_shown_whole(role: Role, event_type: EventType) -> bool {
+    role != Role::Channel || event_type != EventType::Handoff
+}
+
 /// The payload of an event as this role sees it: like [`shown_to`].
 pub(super) fn event_shown_to(role: Role, event_type: EventType, payload: &Bytes) -> Bytes {
-    if role != Role::Channel || event_type != EventType::Handoff {
+    if is_shown_whole(role, event_type) {
         return payload.clone();
     }
     // What cannot be read cannot be cleaned, so it is not shown.

@@ -3,6 +3,7 @@
 //! which sequences it has missed.
 
 use super::Limits;
+use super::event_frames::SharedEvent;
 use base::tasks::{OnPanic, Tasks};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -19,10 +20,10 @@ const MIN_REOPEN_DELAY: Duration = Duration::from_millis(200);
 const MAX_REOPEN_DELAY: Duration = Duration::from_secs(5);
 
 /// What a reader gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) enum Item {
     /// An event.
-    Event(Arc<LoggedEvent>),
+    Event(Arc<SharedEvent>),
     /// The reader has missed these sequences, both ends included.
     Gap {
         /// The first one.
@@ -36,14 +37,14 @@ impl Item {
     /// The sequence up to which a reader has seen everything with this item.
     fn seq(&self) -> u64 {
         match self {
-            Self::Event(event) => event.seq,
+            Self::Event(event) => event.logged.seq,
             Self::Gap { to, .. } => *to,
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Event(event) => event.payload.len() + 256,
+            Self::Event(event) => event.bytes(),
             Self::Gap { .. } => 0,
         }
     }
@@ -202,7 +203,8 @@ impl Reader {
         }
     }
 
-    fn take(&mut self) -> Option<Item> {
+    /// The next event or gap, if there is one already.
+    pub(super) fn take(&mut self) -> Option<Item> {
         let ring = self.feed.ring();
         if self.after < ring.before {
             let gap = Item::Gap { from: self.after + 1, to: ring.before };
@@ -267,7 +269,7 @@ impl Consumer {
             }
         }
         self.after = event.seq;
-        self.push(Item::Event(Arc::new(event)));
+        self.push(Item::Event(Arc::new(SharedEvent::new(event))));
     }
 
     fn push(&self, item: Item) {

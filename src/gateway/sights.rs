@@ -1,14 +1,13 @@
 //! Which events of all sessions a reader sees: those that it asks for, of sessions in its scope.
 
 use super::GatewayState;
+use super::event_frames::SharedEvent;
 use commands::access::{SessionAddress, address_of};
 use commands::error::CommandError;
 use moka::future::Cache;
-use serde::Deserialize;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::queue::{LoggedEvent, Queue};
+use storage::queue::Queue;
 use storage::store::Store;
 use types::access::Scope;
 use types::event::EventType;
@@ -38,8 +37,8 @@ impl Addresses {
     }
 
     /// The agent of a session that another reader has looked up.
-    async fn known_agent(&self, session_id: &str) -> Option<String> {
-        self.0.get(session_id).await.flatten().map(|address| address.agent_id.clone())
+    async fn known_agent(&self, session_id: &str) -> Option<Arc<str>> {
+        self.0.get(session_id).await.flatten().map(|address| address.agent_id.as_str().into())
     }
 }
 
@@ -61,13 +60,6 @@ pub(super) struct Sight {
     selection: Selection,
 }
 
-/// The field of a reply that names its agent.
-#[derive(Deserialize)]
-struct OfAgent<'e> {
-    #[serde(borrow)]
-    agent_id: Option<Cow<'e, str>>,
-}
-
 impl Sight {
     pub(super) fn new(state: &GatewayState, scope: Scope, selection: Selection) -> Self {
         let (queue, store) = (Arc::clone(&state.queue), Arc::clone(&state.store));
@@ -76,7 +68,8 @@ impl Sight {
 
     /// Returns `Some` for an event that the reader sees, with the agent if it is known. Fails if the session cannot be
     /// looked up.
-    pub(super) async fn shows(&self, event: &LoggedEvent) -> Result<Option<Option<String>>, Arc<CommandError>> {
+    pub(super) async fn shows(&self, event: &SharedEvent) -> Result<Option<Option<Arc<str>>>, Arc<CommandError>> {
+        let (event, named) = (&event.logged, event.named_agent.clone());
         let Selection { types, session_id, agent_id, channel } = &self.selection;
         let asked = types.as_ref().is_none_or(|types| types.contains(&event.event_type))
             && session_id.as_ref().is_none_or(|asked| *asked == event.session_id)
@@ -84,30 +77,21 @@ impl Sight {
         if !asked || !self.scope.covers_id(&event.session_id) {
             return Ok(None);
         }
-        let named = agent_of(event);
         let is_limited = !self.scope.channels.is_empty() || !self.scope.agents.is_empty();
         if !is_limited && (agent_id.is_none() || named.is_some()) {
             let agent = match named {
                 Some(named) => Some(named),
                 None => self.addresses.known_agent(&event.session_id).await,
             };
-            let wanted = agent_id.is_none() || *agent_id == agent;
+            let wanted = agent_id.is_none() || agent_id.as_deref() == agent.as_deref();
             return Ok(wanted.then_some(agent));
         }
         let found = self.addresses.find(self.queue.as_ref(), self.store.as_ref(), &event.session_id).await?;
         let Some(address) = found else { return Ok(None) };
         // As for one session: its present channel and agent count.
         let covered = !is_limited || self.scope.covers(&event.session_id, &address.channel, &address.agent_id);
-        let agent = named.unwrap_or_else(|| address.agent_id.clone());
-        let wanted = agent_id.as_ref().is_none_or(|asked| *asked == agent);
+        let agent = named.unwrap_or_else(|| address.agent_id.as_str().into());
+        let wanted = agent_id.as_ref().is_none_or(|asked| **asked == *agent);
         Ok((covered && wanted).then_some(Some(agent)))
     }
-}
-
-fn agent_of(event: &LoggedEvent) -> Option<String> {
-    if event.event_type != EventType::Reply {
-        return None;
-    }
-    let named: OfAgent<'_> = serde_json::from_slice(&event.payload).ok()?;
-    named.agent_id.map(Cow::into_owned)
 }

@@ -5,7 +5,7 @@ use types::event::EventType;
 fn event(seq: u64) -> Item {
     let payload = Bytes::from(vec![b'x'; 1_000]);
     let (channel, session_id, event_type) = ("web".to_owned(), "s1".to_owned(), EventType::Status);
-    Item::Event(Arc::new(LoggedEvent { seq, channel, session_id, event_type, payload }))
+    Item::Event(Arc::new(SharedEvent::new(LoggedEvent { seq, channel, session_id, event_type, payload })))
 }
 
 fn feed(before: u64, kept: usize, bytes: usize) -> Arc<Feed> {
@@ -22,7 +22,7 @@ fn reader(feed: &Arc<Feed>, after: u64) -> Reader {
 fn taken(reader: &mut Reader) -> Vec<(u64, u64)> {
     std::iter::from_fn(|| reader.take())
         .map(|item| match item {
-            Item::Event(event) => (event.seq, event.seq),
+            Item::Event(event) => (event.logged.seq, event.logged.seq),
             Item::Gap { from, to } => (from, to),
         })
         .collect()
@@ -73,5 +73,5 @@ async fn readers_end_with_the_feed() {
     feed.push(event(1));
     feed.close();
     assert!(matches!(reader.next().await, Some(Item::Event(_))), "what is there is read first");
-    assert_eq!(reader.next().await, None);
+    assert!(reader.next().await.is_none());
 }
