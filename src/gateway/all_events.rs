@@ -153,3 +153,72 @@ fn selection(filter: EventFilter) -> Result<Selection, Reject> {
     let types = types.map(|types| types.split(',').map(parse).collect::<Result<Vec<_>, _>>()).transpose()?;
     Ok(Selection { types, session_id, agent_id, channel })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::state;
+    use serde_json::json;
+    use std::sync::Arc;
+    use types::access::Scope;
+    use types::event::OutEvent;
+
+    async fn frames(state: &GatewayState, session_id: Option<&str>) -> Frames {
+        let selection = Selection { session_id: session_id.map(str::to_owned), ..Selection::default() };
+        let (reader, _) = state.hub.open(None, &state.limits).await.unwrap();
+        let sight = Sight::new(state, Scope::default(), selection);
+        Frames { reader, sight, role: Role::Admin, caught_up: None }
+    }
+
+    fn event(number: usize) -> OutEvent {
+        OutEvent {
+            channel: "web".into(),
+            session_id: "s1".into(),
+            event_type: EventType::Status,
+            msg_id: Some(format!("s1/{number}")),
+            payload: json!({"number": number}).to_string().into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_fifty_milliseconds_are_one_write_and_one_after_a_pause_is_written_at_once() {
+        let state = state(&[]).await;
+        let mut frames = frames(&state, None).await;
+        let mut batches = Vec::new();
+        let mut text = String::new();
+        let begun = Instant::now();
+        state.queue.emit((0..100).map(event).collect()).await.unwrap();
+        while text.matches("event: status").count() < 100 {
+            batches.push(frames.next().await.unwrap());
+            text.push_str(std::str::from_utf8(batches.last().unwrap()).unwrap());
+        }
+        let place = |number: usize| text.find(&format!("{{\"number\":{number}}}")).unwrap();
+        assert!((1..100).all(|number| place(number - 1) < place(number)), "{text}");
+        let passed = begun.elapsed();
+        assert!(batches.len() <= 2 && passed <= 2 * BATCH_INTERVAL, "{} writes in {passed:?}", batches.len());
+        tokio::time::sleep(BATCH_INTERVAL).await;
+        let begun = Instant::now();
+        state.queue.emit(Arc::new([event(100)])).await.unwrap();
+        assert!(frames.next().await.is_some());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_is_kept_alive_also_while_all_events_are_hidden() {
+        let state = state(&[]).await;
+        let mut frames = frames(&state, Some("s2")).await;
+        let queue = Arc::clone(&state.queue);
+        let tasks = base::tasks::Tasks::new();
+        tasks.spawn("events", base::tasks::OnPanic::Log, async move {
+            for number in 0.. {
+                queue.emit(Arc::new([event(number)])).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let begun = Instant::now();
+        assert_eq!(frames.next().await.unwrap(), keep_alive());
+        let passed = begun.elapsed();
+        assert!((KEEP_ALIVE..KEEP_ALIVE + Duration::from_secs(1)).contains(&passed), "{passed:?}");
+        tasks.stop();
+    }
+}

@@ -20,7 +20,7 @@ impl Drop for Running {
     }
 }
 
-async fn state(tokens: &[&str]) -> GatewayState {
+pub(crate) async fn state(tokens: &[&str]) -> GatewayState {
     state_with(tokens, |_| {}).await
 }
 

@@ -8,7 +8,7 @@ use base::tasks::Tasks;
 use bson::{Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use moka::future::Cache;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use storage::store::batcher::Batcher;
@@ -166,16 +166,46 @@ impl<T: Versioned> VersionedCollection<T> {
         Ok(())
     }
 
-    /// Returns all current versions without an owner, ordered by id.
+    /// Returns all current versions without an owner, ordered by id. Of cached versions it reads only the hashes: with a
+    /// thousand workflows, all documents are megabytes, and every step of an authoring dialogue asks for them.
     pub(super) async fn all(&self) -> Result<Listed<T>> {
-        let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
-        let find = collection.find(doc! {"owner_session": null}).sort(doc! {"_id": 1});
-        let found: Vec<_> = self.db.in_time(async { find.await?.try_collect().await }).await?;
+        let collection = self.db.database.collection::<Document>(T::CURRENT);
+        let find = collection.find(doc! {"owner_session": null}).projection(doc! {"hash": 1}).sort(doc! {"_id": 1});
+        let found: Vec<Document> = self.db.in_time(async { find.await?.try_collect().await }).await?;
+        let mut all = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for document in found {
+            let text = |field: &str| document.get_str(field).unwrap_or_default().to_owned();
+            let key = (text("_id"), text("hash"));
+            match self.versions.get(&key).await {
+                Some(version) => drop(all.insert(key.0, Ok(version))),
+                None => unknown.push(key.0),
+            }
+        }
+        if !unknown.is_empty() {
+            self.read_current(&unknown, &mut all).await?;
+        }
         let mut listed = Listed::default();
-        for raw in &found {
-            listed.add(raw.get_str("_id").unwrap_or("?"), revive(raw))?;
+        for (id, version) in all {
+            listed.add(&id, version)?;
         }
         Ok(listed)
+    }
+
+    /// Reads the current versions of these ids, as far as they exist, and caches them.
+    async fn read_current(&self, ids: &[String], all: &mut BTreeMap<String, Result<Arc<T>>>) -> Result<()> {
+        let collection = self.db.database.collection::<RawDocumentBuf>(T::CURRENT);
+        let find = collection.find(doc! {"_id": {"$in": ids}});
+        let found: Vec<_> = self.db.in_time(async { find.await?.try_collect().await }).await?;
+        for raw in &found {
+            let version = revive::<T>(raw);
+            if let Ok(version) = &version {
+                let key = (version.id().to_owned(), version.hash().to_owned());
+                self.versions.insert(key, Arc::clone(version)).await;
+            }
+            all.insert(raw.get_str("_id").unwrap_or("?").to_owned(), version);
+        }
+        Ok(())
     }
 }
 

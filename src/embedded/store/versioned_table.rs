@@ -49,7 +49,10 @@ impl HasVersionTables for WorkflowRecord {
     }
 }
 
-/// The cache of all agents, or of all workflows.
+/// The number of cached versions. Each dialogue that makes a workflow leaves several.
+const MAX_CACHED_VERSIONS: usize = 1_000;
+
+/// The cache of all agents, or of all workflows: all current ones, and versions that were read.
 #[derive(Debug)]
 pub(super) struct VersionedTable<T> {
     current: Mutex<HashMap<String, Arc<T>>>,
@@ -91,8 +94,18 @@ impl<T: HasVersionTables> VersionedTable<T> {
         })?;
         Ok(found.map(|found| match found.owner_session() {
             Some(_) => Arc::new(found),
-            None => Arc::clone(lock(&self.versions).entry(key).or_insert(Arc::new(found))),
+            None => self.keep_version(key, Arc::new(found)),
         }))
+    }
+
+    /// Adds a version to the cache, and returns the one that it has.
+    fn keep_version(&self, key: (String, String), version: Arc<T>) -> Arc<T> {
+        let mut versions = lock(&self.versions);
+        if versions.len() >= MAX_CACHED_VERSIONS {
+            // They are read again from the file, which is in memory, too.
+            versions.clear();
+        }
+        Arc::clone(versions.entry(key).or_insert(version))
     }
 
     /// Returns the number of stored versions, without drafts.

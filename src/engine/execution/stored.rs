@@ -16,6 +16,8 @@ use tracing::error;
 
 /// A version is stored again after this time, since versions that nothing stores or uses expire.
 const STORED_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
+/// The number of versions that are known to be stored. Beyond it they are stored again.
+const MAX_KNOWN: usize = 10_000;
 
 /// The built-in workflows by id.
 static WORKFLOWS: LazyLock<BTreeMap<String, Arc<WorkflowRecord>>> = LazyLock::new(|| {
@@ -117,7 +119,11 @@ impl StoredDefinitions {
     }
 
     fn note(&self, id: &str, hash: &str) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).insert((id.to_owned(), hash.to_owned()), moment());
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MAX_KNOWN {
+            kept.clear();
+        }
+        kept.insert((id.to_owned(), hash.to_owned()), moment());
     }
 }
 
