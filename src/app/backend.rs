@@ -6,7 +6,7 @@ use base::tasks::Tasks;
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
 use embedded::queue::EmbeddedQueue;
-use embedded::store::{self, EmbeddedFile, EmbeddedStore};
+use embedded::store::{self, EmbeddedFile, EmbeddedStore, SharedDefinitions};
 use std::sync::Arc;
 use storage::queue::Queue;
 use storage::store::Store;
@@ -18,7 +18,10 @@ pub type Opened = (Arc<dyn Queue>, Arc<dyn Store>);
 /// waits.
 pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineError> {
     match settings.backend {
-        Backend::Embedded => on_file(EmbeddedFile::open(&store::path(settings))?, settings, tasks).await,
+        Backend::Embedded => {
+            let file = EmbeddedFile::open(&store::path(settings))?;
+            on_file(file, settings, tasks, SharedDefinitions::default()).await
+        }
         Backend::Cluster => {
             let queue = NatsQueue::connect(settings, tasks.stop_token()).await?;
             let store = MongoStore::connect(settings, tasks).await?;
@@ -27,13 +30,14 @@ pub async fn open(settings: &Settings, tasks: &Tasks) -> Result<Opened, EngineEr
     }
 }
 
-/// Opens the queue and the store in one embedded file.
+/// Opens the queue and the store in one embedded file. The store also has the shared definitions.
 pub(super) async fn on_file(
     file: Arc<EmbeddedFile>,
     settings: &Settings,
     tasks: &Tasks,
+    shared: SharedDefinitions,
 ) -> Result<Opened, EngineError> {
     file.stop_on_failure(tasks);
     let queue = EmbeddedQueue::new(Arc::clone(&file), settings, tasks).await?;
-    Ok((queue, EmbeddedStore::new(file, settings)?))
+    Ok((queue, EmbeddedStore::with_shared(file, settings, shared)?))
 }

@@ -10,7 +10,7 @@ use definitions::agent::load::{self, AgentError};
 use definitions::knowledge::files;
 use definitions::workflow::definition::WorkflowRecord;
 use definitions::workflow::read::{self, WorkflowError};
-use embedded::store::EmbeddedFile;
+use embedded::store::{EmbeddedFile, SharedDefinitions};
 use engine::action::function::IntoTool;
 use engine::action::stand_in::StandIn;
 use engine::action::tool::Tools;
@@ -40,6 +40,8 @@ pub struct EngineBuilder {
     pub(super) stand_in: Option<Arc<StandIn>>,
     /// Whether the engine holds a draft, so that no metric of the process counts its turns.
     pub(super) rehearses: bool,
+    /// Definitions of another engine that the store in memory has without a copy.
+    pub(super) shared: SharedDefinitions,
     /// Counts what models are asked.
     pub(super) meter: Option<Arc<DayMeter>>,
     in_memory: bool,
@@ -60,6 +62,7 @@ impl EngineBuilder {
             python_runner: None,
             stand_in: None,
             rehearses: false,
+            shared: SharedDefinitions::default(),
             meter: None,
             in_memory,
             agents: Vec::new(),
@@ -204,7 +207,7 @@ impl EngineBuilder {
 
     async fn backend(&self, tasks: &Tasks) -> Result<Opened, EngineError> {
         match self.in_memory {
-            true => backend::on_file(EmbeddedFile::in_memory()?, &self.settings, tasks).await,
+            true => backend::on_file(EmbeddedFile::in_memory()?, &self.settings, tasks, self.shared.clone()).await,
             false => backend::open(&self.settings, tasks).await,
         }
     }

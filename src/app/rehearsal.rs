@@ -9,6 +9,7 @@ use definitions::agent::AgentRecord;
 use definitions::knowledge::files::NamedText;
 use definitions::knowledge::source::Source;
 use definitions::workflow::definition::WorkflowRecord;
+use embedded::store::SharedDefinitions;
 use engine::action::stand_in::StandIn;
 use engine::authoring::{AGENT_ID, day_meter};
 use engine::budget::DayMeter;
@@ -42,8 +43,8 @@ pub struct Rehearsal {
     env: Environment,
     models: Vec<(String, Arc<dyn Model>)>,
     flows: Flows,
-    agents: Vec<AgentRecord>,
-    workflows: Vec<WorkflowRecord>,
+    /// The agents and workflows to which a draft may refer.
+    shared: SharedDefinitions,
     /// Stored knowledge of the draft's agent, in addition to the texts that come with the draft.
     knowledge: Vec<Source>,
     /// The budget that model calls count in.
@@ -54,9 +55,9 @@ impl Rehearsal {
     /// Creates a rehearsal with the models of the settings.
     pub fn new(settings: &Settings, env: &Environment) -> Self {
         let settings = Settings { backend: Backend::Embedded, ..settings.clone() };
-        let (models, agents, workflows, knowledge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (models, shared, knowledge) = (Vec::new(), SharedDefinitions::default(), Vec::new());
         let (env, flows, meter) = (env.clone(), Flows::builtin(), None);
-        Self { settings, env, models, flows, agents, workflows, knowledge, meter }
+        Self { settings, env, models, flows, shared, knowledge, meter }
     }
 
     /// With the models and the registered flows of an engine, and the agents and workflows in its store. Model calls
@@ -77,8 +78,7 @@ impl Rehearsal {
         agents: impl IntoIterator<Item = AgentRecord>,
         workflows: impl IntoIterator<Item = WorkflowRecord>,
     ) -> Self {
-        self.agents.extend(agents);
-        self.workflows.extend(workflows);
+        self.shared.extend(agents.into_iter().map(Arc::new), workflows.into_iter().map(Arc::new));
         self
     }
 
@@ -102,25 +102,21 @@ impl Rehearsal {
         Ok(engine)
     }
 
-    /// Returns the builder of an engine in memory with the models and flows.
+    /// Returns the builder of an engine in memory with the models and flows, and with the agents and workflows to which
+    /// a draft may refer.
     pub(super) fn builder(&self) -> EngineBuilder {
         let mut builder = EngineBuilder::new(self.settings.clone(), true).environment(self.env.clone());
         builder.models.clone_from(&self.models);
         builder.flows = self.flows.clone();
         builder.rehearses = true;
+        builder.shared = self.shared.clone();
         builder.meter.clone_from(&self.meter);
         builder
     }
 
-    /// Puts the draft into an engine, with the agents, workflows and knowledge to which it may refer.
+    /// Puts the draft into an engine, with the knowledge to which it may refer.
     pub(super) async fn fill(&self, engine: &Engine, draft: &Draft) -> Result<(), EngineError> {
         let store = engine.store();
-        for agent in &self.agents {
-            store.put_agent(agent.clone()).await?;
-        }
-        for workflow in &self.workflows {
-            store.put_workflow(workflow.clone()).await?;
-        }
         match draft {
             Draft::Agent(agent, knowledge) => {
                 store.put_agent(agent.clone()).await?;
@@ -213,11 +209,8 @@ impl LiveRehearsal {
             Some(agent_id) => self.store.knowledge(agent_id).await?,
             None => Vec::new(),
         };
-        let rehearsal = Rehearsal::among(&self.settings, &self.env, self.models.clone(), self.flows.clone());
-        let rehearsal = rehearsal.with(
-            agents.good.iter().map(|agent| AgentRecord::clone(agent)),
-            workflows.good.iter().map(|workflow| WorkflowRecord::clone(workflow)),
-        );
+        let mut rehearsal = Rehearsal::among(&self.settings, &self.env, self.models.clone(), self.flows.clone());
+        rehearsal.shared.extend(agents.good, workflows.good);
         let meter = day_meter(&self.store, &self.settings.budget, self.clock.clone()).await?;
         Ok(Rehearsal { knowledge, meter, ..rehearsal })
     }

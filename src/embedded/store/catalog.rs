@@ -2,6 +2,7 @@
 
 use super::EmbeddedFile;
 use super::fault::FileFault;
+use super::shared_definitions::SharedDefinitions;
 use super::tables::{PLANS, Tables, decode, encode};
 use super::versioned_table::VersionedTable;
 use definitions::agent::AgentRecord;
@@ -14,7 +15,7 @@ use types::plan::Plan;
 use types::timestamp::Timestamp;
 
 /// Caches of the definitions that were read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Catalog {
     plans: Mutex<HashMap<(String, String), Arc<Plan>>>,
     pub(super) agents: Arc<VersionedTable<AgentRecord>>,
@@ -26,6 +27,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Catalog {
+    /// The definitions of a file, and these.
+    pub(super) fn over(shared: SharedDefinitions) -> Self {
+        let SharedDefinitions { agents, workflows } = shared;
+        let (agents, workflows) = (Arc::new(VersionedTable::over(agents)), Arc::new(VersionedTable::over(workflows)));
+        Self { plans: Mutex::default(), agents, workflows }
+    }
+
     /// Returns the plan of a configuration by (workflow, hash). A stored plan never changes.
     pub(super) fn plan(&self, file: &EmbeddedFile, workflow: &str, hash: &str) -> Result<Option<Arc<Plan>>, FileFault> {
         let key = (workflow.to_owned(), hash.to_owned());

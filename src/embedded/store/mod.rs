@@ -4,7 +4,8 @@
 //!
 //! - Conversations: [`sessions`], their open [`lanes`] and [`history`], [`turns`] with their steps, [`runs`],
 //!   `authoring`. `holding`: taking, keeping and committing a lane.
-//! - Definitions: [`versioned_table`], `labels` (listings of versions), `session_plans`, [`catalog`], `knowledge`.
+//! - Definitions: [`versioned_table`], `labels` (listings of versions), `session_plans`, [`catalog`], `knowledge`,
+//!   and `shared_definitions` of a rehearsal.
 //! - Reads: `session_listing`, `handoffs`, [`queries`], `sizes`. Deletion: `erasure`, `expiry`. The trail:
 //!   [`mod@audit`].
 //! - [`mod@file`] with its writer, [`mod@copy`], [`tables`] (the layout), [`migrate`] and `layout_1` (earlier layouts),
@@ -40,6 +41,7 @@ mod secret;
 mod session_listing;
 mod session_plans;
 mod sessions;
+mod shared_definitions;
 mod sizes;
 mod tables;
 mod turns;
@@ -51,6 +53,7 @@ pub use open_error::OpenError;
 
 pub(crate) use fault::FileFault;
 pub use publisher::{Publisher, StoredEvent};
+pub use shared_definitions::SharedDefinitions;
 pub use tables::{DEAD, EVENT_INDEX, EVENTS, JOB_IDS, JOBS, LAYOUT, META, Tables, decode, encode};
 
 use async_trait::async_trait;
@@ -114,8 +117,18 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens the store in `file`. Leases in the file are void, because they belong to an earlier process.
     pub fn new(file: Arc<EmbeddedFile>, settings: &base::config::Settings) -> Result<Arc<Self>> {
+        Self::with_shared(file, settings, SharedDefinitions::default())
+    }
+
+    /// Opens the store in `file` like [`Self::new`]. It also has these definitions, which are not written to the file.
+    pub fn with_shared(
+        file: Arc<EmbeddedFile>,
+        settings: &base::config::Settings,
+        shared: SharedDefinitions,
+    ) -> Result<Arc<Self>> {
         let sessions = Arc::new(Sessions::load(&file)?);
-        let (cache, catalog, keep_turns) = (SessionCache::default(), Arc::default(), settings.retention.turns.0);
+        let (cache, keep_turns) = (SessionCache::default(), settings.retention.turns.0);
+        let catalog = Arc::new(Catalog::over(shared));
         let (processes, places, keep_plans) =
             (Mutex::default(), Mutex::default(), keep_turns.max(settings.retention.idle.0));
         let keep_audit = settings.retention.audit.0;

@@ -11,7 +11,7 @@ use super::{EmbeddedFile, drafts};
 use definitions::agent::AgentRecord;
 use definitions::workflow::definition::WorkflowRecord;
 use redb::{ReadableTable, Table};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use storage::store::versioned::{Listed, Versioned, check_unchanged};
 use storage::store::versions::Reason;
@@ -55,13 +55,22 @@ const MAX_CACHED_VERSIONS: usize = 1_000;
 /// The cache of all agents, or of all workflows: all current ones, and versions that were read.
 #[derive(Debug)]
 pub(super) struct VersionedTable<T> {
+    /// Current versions that are not in the file.
+    shared: Arc<BTreeMap<String, Arc<T>>>,
     current: Mutex<HashMap<String, Arc<T>>>,
     versions: Mutex<HashMap<(String, String), Arc<T>>>,
 }
 
 impl<T> Default for VersionedTable<T> {
     fn default() -> Self {
-        Self { current: Mutex::default(), versions: Mutex::default() }
+        Self::over(Arc::default())
+    }
+}
+
+impl<T> VersionedTable<T> {
+    /// The tables of a file, and current versions that are not in it.
+    pub(super) fn over(shared: Arc<BTreeMap<String, Arc<T>>>) -> Self {
+        Self { shared, current: Mutex::default(), versions: Mutex::default() }
     }
 }
 
@@ -76,10 +85,11 @@ impl<T: HasVersionTables> VersionedTable<T> {
             None => Ok(None),
         })?;
         // A version that was stored after the read wins. The plans of sessions are many, so they are not cached.
-        Ok(found.map(|found| match found.owner_session() {
+        let found = found.map(|found| match found.owner_session() {
             Some(_) => Arc::new(found),
             None => Arc::clone(lock(&self.current).entry(id.to_owned()).or_insert(Arc::new(found))),
-        }))
+        });
+        Ok(found.or_else(|| self.shared.get(id).cloned()))
     }
 
     /// Returns the version with this hash.
@@ -92,10 +102,11 @@ impl<T: HasVersionTables> VersionedTable<T> {
             Some(bytes) => revive::<T>(id, bytes.value()).map(Some),
             None => Ok(None),
         })?;
-        Ok(found.map(|found| match found.owner_session() {
+        let found = found.map(|found| match found.owner_session() {
             Some(_) => Arc::new(found),
             None => self.keep_version(key, Arc::new(found)),
-        }))
+        });
+        Ok(found.or_else(|| self.shared.get(id).filter(|shared| shared.hash() == hash).cloned()))
     }
 
     /// Adds a version to the cache, and returns the one that it has.
@@ -129,11 +140,12 @@ impl<T: HasVersionTables> VersionedTable<T> {
     pub(super) fn all(&self, file: &EmbeddedFile) -> Result<Listed<T>, StoreError> {
         let ids = file.read(|read| {
             let (rows, owned) = (read.open_table(T::TABLE)?, read.open_table(PLAN_STATES)?);
-            let mut ids = Vec::new();
+            let mut ids: BTreeSet<String> = self.shared.keys().cloned().collect();
             for row in rows.iter()? {
                 let (id, _) = row?;
-                if owned.get(id.value())?.is_none() {
-                    ids.push(id.value().to_owned());
+                match owned.get(id.value())? {
+                    None => drop(ids.insert(id.value().to_owned())),
+                    Some(_) => drop(ids.remove(id.value())),
                 }
             }
             Ok(ids)
