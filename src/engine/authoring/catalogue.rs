@@ -10,12 +10,13 @@ use decisions::node_type::NodeType;
 use definitions::agent::AgentRecord;
 use definitions::agent::validate::BUILTINS;
 use definitions::workflow::definition::WorkflowRecord;
+use moka::sync::Cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use storage::store::StoreError;
 use types::canonical;
 
@@ -25,6 +26,9 @@ pub const MAX_ITEMS: usize = 200;
 pub const MAX_BYTES: usize = 64 * 1024;
 /// The largest number of characters of a line.
 const MAX_LINE: usize = 200;
+
+/// The words of items, by their texts: every step of a dialogue asks for those of all items.
+static WORDS: LazyLock<Cache<String, Arc<[String]>>> = LazyLock::new(|| Cache::new(10_000));
 
 /// The catalogue for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -146,6 +150,16 @@ fn of_workflow(workflow: &Arc<WorkflowRecord>) -> Item {
     Item::new("workflow", workflow.id(), &line)
 }
 
+/// The words of an item's id and line.
+fn words_of(item: &Item) -> Arc<[String]> {
+    let text = format!("{} {}", item.id.replace(['.', '_', '-'], " "), item.line);
+    WORDS.get(&text).unwrap_or_else(|| {
+        let words: Arc<[String]> = terms(&text).into();
+        WORDS.insert(text.clone(), Arc::clone(&words));
+        words
+    })
+}
+
 /// Returns the items, within the limits, that share the most and the rarest words with `words`. Keeps their order, and
 /// all triggers and nodes.
 fn nearest(items: Vec<Item>, words: &str) -> Vec<Item> {
@@ -153,10 +167,8 @@ fn nearest(items: Vec<Item>, words: &str) -> Vec<Item> {
         return items;
     }
     let wanted: HashSet<String> = terms(words).into_iter().collect();
-    let shared = |item: &Item| -> Vec<String> {
-        let named = item.id.replace(['.', '_', '-'], " ");
-        terms(&format!("{named} {}", item.line)).into_iter().filter(|word| wanted.contains(word)).collect()
-    };
+    let shared =
+        |item: &Item| words_of(item).iter().filter(|word| wanted.contains(*word)).cloned().collect::<Vec<String>>();
     let shared: Vec<Vec<String>> = items.iter().map(shared).collect();
     let mut having: HashMap<&str, u64> = HashMap::new();
     shared.iter().flatten().for_each(|word| *having.entry(word).or_default() += 1);

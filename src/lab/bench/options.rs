@@ -203,8 +203,8 @@ pub struct AuthoringOptions {
     /// Dialogues that run at the same time
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive)]
     pub sessions: usize,
-    /// Dialogues in all, each of two messages that lead to a published workflow; the memory is measured after a tenth
-    /// of them and after all
+    /// Dialogues in all, each of two messages that lead to a published workflow; the memory is measured after a tenth,
+    /// a half and all of them
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = positive)]
     pub dialogues: usize,
     /// Generations of a graph of 50 nodes, one after the other
