@@ -23,7 +23,7 @@ use types::event::EventType;
 use types::ids::{self, Id};
 
 /// Shortest time between two writes to a reader that keeps up. Each write costs a system call here and one in the
-/// reader; an event that comes after a pause is written at once.
+/// reader. An event that comes after a pause is written immediately.
 const BATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Size at which a batch is written although more events are ready.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
@@ -91,8 +91,8 @@ struct Frames {
 }
 
 impl Frames {
-    /// Waits for the next event that the reader sees, and returns its frame with those that are ready by then. `None`
-    /// at the end.
+    /// Waits for the next event that the reader sees, and returns the frames of all events that are ready by then.
+    /// `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         let until = Instant::now() + KEEP_ALIVE;
         let mut batch = Vec::new();

@@ -166,18 +166,21 @@ impl<T: Versioned> VersionedCollection<T> {
         Ok(())
     }
 
-    /// Returns all current versions without an owner, ordered by id. Of cached versions it reads only the hashes: with a
+    /// Returns all current versions without an owner, ordered by id. Of cached versions it reads only hash and time: with a
     /// thousand workflows, all documents are megabytes, and every step of an authoring dialogue asks for them.
     pub(super) async fn all(&self) -> Result<Listed<T>> {
         let collection = self.db.database.collection::<Document>(T::CURRENT);
-        let find = collection.find(doc! {"owner_session": null}).projection(doc! {"hash": 1}).sort(doc! {"_id": 1});
+        let fields = doc! {"hash": 1, "updated_at": 1};
+        let find = collection.find(doc! {"owner_session": null}).projection(fields).sort(doc! {"_id": 1});
         let found: Vec<Document> = self.db.in_time(async { find.await?.try_collect().await }).await?;
         let mut all = BTreeMap::new();
         let mut unknown = Vec::new();
         for document in found {
             let text = |field: &str| document.get_str(field).unwrap_or_default().to_owned();
             let key = (text("_id"), text("hash"));
-            match self.versions.get(&key).await {
+            // A version that is in use again is of a later time than its copy.
+            let same = |version: &Arc<T>| document.get("updated_at") == Some(&date(version.updated_at()).into());
+            match self.versions.get(&key).await.filter(same) {
                 Some(version) => drop(all.insert(key.0, Ok(version))),
                 None => unknown.push(key.0),
             }

@@ -61,12 +61,6 @@ pub(super) struct VersionedTable<T> {
     versions: Mutex<HashMap<(String, String), Arc<T>>>,
 }
 
-impl<T> Default for VersionedTable<T> {
-    fn default() -> Self {
-        Self::over(Arc::default())
-    }
-}
-
 impl<T> VersionedTable<T> {
     /// The tables of a file, and current versions that are not in it.
     pub(super) fn over(shared: Arc<BTreeMap<String, Arc<T>>>) -> Self {
@@ -113,7 +107,7 @@ impl<T: HasVersionTables> VersionedTable<T> {
     fn keep_version(&self, key: (String, String), version: Arc<T>) -> Arc<T> {
         let mut versions = lock(&self.versions);
         if versions.len() >= MAX_CACHED_VERSIONS {
-            // They are read again from the file, which is in memory, too.
+            // They are read again when they are needed.
             versions.clear();
         }
         Arc::clone(versions.entry(key).or_insert(version))

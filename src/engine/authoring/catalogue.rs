@@ -153,11 +153,7 @@ fn of_workflow(workflow: &Arc<WorkflowRecord>) -> Item {
 /// The words of an item's id and line.
 fn words_of(item: &Item) -> Arc<[String]> {
     let text = format!("{} {}", item.id.replace(['.', '_', '-'], " "), item.line);
-    WORDS.get(&text).unwrap_or_else(|| {
-        let words: Arc<[String]> = terms(&text).into();
-        WORDS.insert(text.clone(), Arc::clone(&words));
-        words
-    })
+    WORDS.get_with_by_ref(&text, || terms(&text).into())
 }
 
 /// Returns the items, within the limits, that share the most and the rarest words with `words`. Keeps their order, and
