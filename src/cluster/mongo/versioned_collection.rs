@@ -179,7 +179,7 @@ impl<T: Versioned> VersionedCollection<T> {
             let text = |field: &str| document.get_str(field).unwrap_or_default().to_owned();
             let key = (text("_id"), text("hash"));
             // A version that is in use again is of a later time than its copy.
-            let same = |version: &Arc<T>| document.get("updated_at") == Some(&date(version.updated_at()).into());
+            let same = |version: &Arc<T>| document.get("updated_at") == Some(&date(version.updated_at()));
             match self.versions.get(&key).await.filter(same) {
                 Some(version) => drop(all.insert(key.0, Ok(version))),
                 None => unknown.push(key.0),

@@ -8,9 +8,11 @@ use base::tasks::Tasks;
 use bson::{Document, doc};
 use cluster::mongo::MongoStore;
 use cluster::nats::NatsQueue;
+use definitions::workflow::definition::WorkflowRecord;
 use futures::future::join_all;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::queue::{DeadLetter, Queue, QueueError};
 use storage::store::records::{Acquired, Change, Committed, HandoffQuery};
 use storage::store::{NewAuthoring, SaveAuthoring, Saved, Store};
@@ -286,6 +288,21 @@ async fn mongodb_itself_refuses_a_state_that_cannot_be_and_a_damaged_one_is_repa
         epoch: Some(grant.session.epoch),
     };
     assert_eq!(store.save_authoring(save).await.unwrap(), Saved::Conflict, "a good version is not replaced");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_has_the_time_since_which_a_version_is_in_use_again() {
+    let (store, _second, _servers) = two_stores().await;
+    let first = workflow("w1", "一");
+    store.put_workflow(first.clone()).await.unwrap();
+    store.workflow_version("w1", &first.hash).await.unwrap().expect("now it is cached");
+    store.put_workflow(workflow("w1", "二")).await.unwrap();
+    let again = WorkflowRecord { updated_at: first.updated_at.plus(Duration::from_secs(5)), ..first.clone() };
+    assert!(store.put_workflow(again.clone()).await.unwrap());
+    for _ in 0..2 {
+        let listed = store.workflows().await.unwrap().good;
+        assert_eq!((listed[0].hash.as_str(), listed[0].updated_at), (first.hash.as_str(), again.updated_at));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
