@@ -87,6 +87,8 @@ async fn a_text_that_is_whole_when_its_worker_dies_is_not_said_again() {
         engine.model.asked().iter().filter(|asked| asked.schema.is_empty()).count() == 2
     })
     .await;
+    // The second stage is asked while the pieces of the first one are still under way.
+    eventually("the first text is published", || async { !told_streams(&engine).await.is_empty() }).await;
     first.kill();
     let _second = Process::start(second_dir.path(), &engine.settings, &["worker"]);
     assert_eq!(engine.turn("s1", "m-1").await.outcome, Outcome::Flow);
