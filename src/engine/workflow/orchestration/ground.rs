@@ -153,7 +153,11 @@ impl Ground {
     }
 
     pub(super) async fn journal(&self) -> Journal {
-        let (store, clock, guard) = (Arc::clone(&self.store), Clock::system(), Guard::always());
+        self.guarded_journal(Guard::always()).await
+    }
+
+    pub(super) async fn guarded_journal(&self, guard: Guard) -> Journal {
+        let (store, clock) = (Arc::clone(&self.store), Clock::system());
         let turn = LeasedTurn { store, clock, session_id: "r1", turn_id: "t1", epoch: 1, guard, prompt_mask: None };
         Journal::open(turn, true).await.unwrap()
     }

@@ -27,6 +27,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
+use tracing::debug;
 use types::run_outcome::{RunFailure, RunUsage};
 
 /// The error of a sink.
@@ -250,6 +251,15 @@ pub async fn execute(start: RunStart) -> Result<RunEnd, RunError> {
         }
     };
     let outcome = match worked {
+        Some(Some(Err(Failure::Journal(JournalError::Cancelled)))) => {
+            // Watchers see how far the run came before they see its end. An event that is on its way must not arrive
+            // after the end either.
+            run.event_buffer.close();
+            if let Err(error) = writing.await {
+                debug!(run_id = run.id, "the last events of a cancelled run are not published: {error}");
+            }
+            return Err(JournalError::Cancelled.into());
+        }
         Some(Some(Err(Failure::Journal(error)))) => return Err(pauses.cause_of(error).into()),
         // A pause may have kept the work from ending with the error.
         None if pauses.due().is_some() && journal.is_halted() => {

@@ -5,12 +5,14 @@ use super::event::{QueuedEvent, RunEvent, RunEventType as Type};
 use super::ground::{Ground, Heard};
 use super::resolved::{ResolveError, ResolvedDefinitions};
 use super::run::{EventSink, RunEnvironment, RunError, RunStart, SinkError, execute};
-use crate::journal::Journal;
-use crate::workflow::FlowContext;
+use crate::journal::{Guard, Journal, JournalError};
 use crate::workflow::asking::Asking;
+use crate::workflow::{FlowContext, FlowError};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub(super) const NESTED: &str = "
 type: pipeline
@@ -141,6 +143,44 @@ async fn a_run_that_nobody_hears_finishes_what_is_under_way_and_asks_it_no_more(
     assert_eq!((problem.to_string().as_str(), ground.calls().len()), ("nobody hears it", 3));
     assert!(ground.output("p", "q").await.starts_with("[a]:\na"));
     assert_eq!(ground.calls(), [""; 0], "the steps that were in flight are recorded");
+}
+
+/// A sink that publishes nothing until its gate is open.
+struct Gated {
+    heard: Arc<Heard>,
+    reached: Semaphore,
+    gate: Semaphore,
+}
+
+#[async_trait]
+impl EventSink for Gated {
+    async fn publish(&self, events: Vec<QueuedEvent>) -> Result<(), SinkError> {
+        self.reached.add_permits(1);
+        let _open = self.gate.acquire().await?;
+        self.heard.publish(events).await
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_publishes_what_came_before_the_cancellation() {
+    let mut ground = Ground::new(&["type: pipeline\nid: p\nstages: [{id: a, runnable: hangs, input: ''}]\n"]);
+    ground.flows =
+        ground.flows.with("hangs", async |_: FlowContext| std::future::pending::<Result<String, FlowError>>().await);
+    let heard = Arc::clone(&ground.heard);
+    let sink = Arc::new(Gated { heard, reached: Semaphore::new(0), gate: Semaphore::new(0) });
+    let environment = RunEnvironment { sink: sink.clone(), ..ground.environment() };
+    let cancelled = CancellationToken::new();
+    let journal = ground.guarded_journal(Guard::always().cancelled_by(cancelled.clone())).await;
+    let start = RunStart::new("r1", ground.resolved("p").await, "q", journal, environment);
+    let cancels = async {
+        let _reached = sink.reached.acquire().await.unwrap();
+        cancelled.cancel();
+        tokio::task::yield_now().await;
+        sink.gate.add_permits(1);
+    };
+    let (ended, ()) = tokio::join!(execute(start), cancels);
+    assert!(matches!(ended, Err(RunError::Journal(JournalError::Cancelled))), "{ended:?}");
+    assert_eq!(ground.told(), ["0 run_started - - -", "0 stage_started a - -", "1 run_started a - -"]);
 }
 
 /// A sink that publishes the pieces of an answer only after the answer is recorded and other tasks have run.
