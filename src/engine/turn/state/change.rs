@@ -84,8 +84,7 @@ impl Turn<'_> {
     fn publish_end(&mut self, outcome: Outcome, jobs: Vec<String>, at: Timestamp) {
         let end = TurnEnd { jobs, outcome, replies: self.replies, attempts: self.attempt };
         let last = self.outbox.last_mut().filter(|last| last.event_type == EventType::Status);
-        let status = last.and_then(|last| Some((serde_json::from_slice::<StatusEvent>(&last.payload).ok()?, last)));
-        if let Some((status, last)) = status {
+        if let Some((last, status)) = last.zip(self.last_status.take()) {
             // Plain data with text keys always serialises.
             last.msg_id = Some(self.journal.idempotency_key(TurnEvent::KEY));
             last.payload = serde_json::to_vec(&StatusEvent { turn: Some(end), ..status }).unwrap_or_default().into();

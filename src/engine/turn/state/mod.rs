@@ -72,6 +72,8 @@ pub(in crate::turn) struct Turn<'a> {
     /// Targets of the turn's actions, in order, for the turn's record.
     actions: Vec<String>,
     statuses: Vec<StatusAt>,
+    /// The last status event of this attempt.
+    last_status: Option<StatusEvent>,
     /// The status in the stored session document.
     stored_status: Status,
     /// The text that is being published in chunks.
@@ -126,6 +128,7 @@ impl<'a> Turn<'a> {
             profile_changed: false,
             actions: Vec::new(),
             statuses: Vec::new(),
+            last_status: None,
             stored_status,
             reply_stream: Arc::new(ReplyStream::new(services.clock.clone())),
             recalled: false,
@@ -199,6 +202,7 @@ impl<'a> Turn<'a> {
         debug!(%from, %to, "status");
         let key = format!("status/{}", self.statuses.len());
         self.publish(EventType::Status, &key, &event);
+        self.last_status = Some(event);
         self.statuses.push(StatusAt { status: to, at });
         self.session.workflow_state.status = to;
     }
