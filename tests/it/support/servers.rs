@@ -2,6 +2,7 @@
 //! private servers that a test may stop.
 
 use base::config::{Backend, Settings, Streams};
+use rand::Rng;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -299,8 +300,11 @@ fn configured(dir: &TempDir, text: &str) -> PathBuf {
     config
 }
 
+/// A port that is free now. It is below those that the system gives to outgoing connections, which could take it before
+/// the test does.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| rand::rng().random_range(10_000..20_000)).find(is_free).unwrap()
 }
 
 /// Path of a program: by the environment variable, else as installed by `tests/run`, else on the PATH.
