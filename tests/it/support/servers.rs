@@ -300,8 +300,8 @@ fn configured(dir: &TempDir, text: &str) -> PathBuf {
     config
 }
 
-/// A port that is free now. It is below those that the system gives to outgoing connections, which could take it before
-/// the test does.
+/// A port that is free now. It is below the system's range for outgoing connections, so none of them takes it before the
+/// test does.
 pub fn free_port() -> u16 {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     std::iter::repeat_with(|| rand::rng().random_range(10_000..20_000)).find(is_free).unwrap()
