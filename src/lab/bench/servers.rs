@@ -4,11 +4,12 @@ use super::Problem;
 use super::conditions::memory_gib;
 use super::options::TargetOptions;
 use super::process::ChildProcess;
+use crate::port::free_port;
 use anyhow::Context;
 use base::config::Environment;
 use bson::doc;
 use cluster::mongo::connect::HISTORY_WINDOW;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -118,10 +119,6 @@ fn find(program: &str, variable: &str, flag: &str, env: &Environment) -> anyhow:
         "install it, set {variable} to its path, or name a running server with {flag}; in a checkout, `tests/run` downloads a pinned build to target/servers; `--backend embedded` needs no servers"
     );
     Err(Problem::new(format!("cannot find {program}"), hint).into())
-}
-
-pub(super) fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 fn await_port(port: u16, process: &ChildProcess, binary: &Path, log: &Path) -> anyhow::Result<()> {

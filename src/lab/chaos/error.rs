@@ -1,6 +1,7 @@
 //! Errors of a run that ends without a verdict.
 
 use super::faults::Fault;
+use crate::port::NoFreePort;
 use base::error::SharedError;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -32,6 +33,9 @@ pub enum ChaosError {
     /// The fault needs a cluster of NATS servers.
     #[error("fault `{0}` needs several NATS servers")]
     NeedsReplicas(Fault),
+    /// There is no port for a process.
+    #[error(transparent)]
+    NoFreePort(#[from] NoFreePort),
     /// Another step of the run failed.
     #[error("{what}: {source}")]
     Failed {
@@ -62,7 +66,9 @@ impl ChaosError {
             }
             Self::NeedsReplicas(_) => "add --replicas 3",
             Self::UnknownFault(..) | Self::Stopped => "",
-            Self::Failed { .. } => "check the machine's memory, ports and disk; --keep keeps the logs of all processes",
+            Self::NoFreePort(_) | Self::Failed { .. } => {
+                "check the machine's memory, ports and disk; --keep keeps the logs of all processes"
+            }
         }
     }
 }

@@ -153,17 +153,3 @@ fn tail(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
-
-/// Finds a free port outside of the range that the system uses for outgoing connections: a killed server must find its
-/// port free when it restarts.
-pub(super) fn free_port() -> Result<u16, ChaosError> {
-    let mut problem = String::new();
-    for _ in 0..200 {
-        let port = rand::random_range(20_000..32_000);
-        match std::net::TcpListener::bind(("127.0.0.1", port)) {
-            Ok(_) => return Ok(port),
-            Err(error) => problem = error.to_string(),
-        }
-    }
-    Err(ChaosError::failed("no free port between 20000 and 32000", problem))
-}

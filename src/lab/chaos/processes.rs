@@ -3,7 +3,8 @@
 use super::Options;
 use super::environment::RunEnvironment;
 use super::error::{self, ChaosError};
-use super::process::{ManagedProcess, free_port};
+use super::process::ManagedProcess;
+use crate::port::free_port;
 use base::config::Settings;
 use std::sync::Arc;
 use std::time::Duration;

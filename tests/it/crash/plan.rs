@@ -7,8 +7,9 @@
 //!
 //! Calls that depend on the clock are not counted: empty pulls, `progress`, `renew`, `lead`, `resign`, `due_timers`,
 //! `abandoned_lanes`, `idle_sessions`, `prune`, `ping`, subscriptions, and the publication of a step's begin, which comes
-//! only when the step takes long. Their number varies, and no turn waits for them. A process that dies or freezes during such a call is, for all others, like one that does so between two
-//! counted operations. Calls that a dying process makes after the operation that kills it are not counted either.
+//! only when the step takes long. Their number varies, and no turn waits for them. A process that dies or freezes during
+//! such a call is, for all others, like one that does so between two counted operations. Calls that a dying process makes
+//! after the operation that kills it are not counted either.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;

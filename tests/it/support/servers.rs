@@ -2,8 +2,6 @@
 //! private servers that a test may stop.
 
 use base::config::{Backend, Settings, Streams};
-use rand::Rng;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -300,11 +298,8 @@ fn configured(dir: &TempDir, text: &str) -> PathBuf {
     config
 }
 
-/// A port that is free now. It is below the system's range for outgoing connections, so none of them takes it before the
-/// test does.
 pub fn free_port() -> u16 {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(|| rand::rng().random_range(10_000..20_000)).find(is_free).unwrap()
+    lab::port::free_port().unwrap()
 }
 
 /// Path of a program: by the environment variable, else as installed by `tests/run`, else on the PATH.

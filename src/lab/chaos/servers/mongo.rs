@@ -4,7 +4,7 @@ use super::members::{Member, Members, ServerGroup};
 use super::network::Network;
 use crate::chaos::environment::RunEnvironment;
 use crate::chaos::error::{self, ChaosError};
-use crate::chaos::process::free_port;
+use crate::port::free_port;
 use base::tasks::Tasks;
 use bson::{Document, doc};
 use mongodb::Client;

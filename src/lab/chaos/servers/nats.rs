@@ -6,7 +6,7 @@ use super::monitors::Monitors;
 use super::network::Network;
 use crate::chaos::environment::RunEnvironment;
 use crate::chaos::error::{self, ChaosError};
-use crate::chaos::process::free_port;
+use crate::port::free_port;
 use async_nats::jetstream::{self, Context};
 use base::tasks::Tasks;
 use std::path::Path;

@@ -69,7 +69,7 @@ impl Network {
     /// Starts a proxy for the member that listens on `target`. Returns the proxy's port.
     pub(super) async fn listen(self: &Arc<Self>, to: usize, target: u16) -> Result<u16, ChaosError> {
         let failed = |error| ChaosError::failed("cannot start a proxy between servers", error);
-        let port = crate::chaos::process::free_port()?;
+        let port = crate::port::free_port()?;
         let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(failed)?;
         let (network, stop) = (Arc::clone(self), self.tasks.stop_token());
         let accept = async move {
