@@ -70,7 +70,7 @@ function longestTask(trace: Buffer): number {
   const thread = ({ pid, tid }: TraceEvent) => `${pid}/${tid}`
   const pages = new Set(traceEvents.filter((event) => event.name === 'thread_name' && event.args?.name === 'CrRendererMain').map(thread))
   const tasks = traceEvents.filter((event) => event.ph === 'X' && event.name.endsWith('RunTask') && pages.has(thread(event)))
-  expect(tasks.length).toBeGreaterThan(1000)
+  expect(tasks.length, 'the trace has the tasks of the pages').toBeGreaterThan(100)
   return tasks.reduce((most, { tdur = 0 }) => Math.max(most, tdur), 0) / 1000
 }
 

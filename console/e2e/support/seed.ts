@@ -1,5 +1,5 @@
 // An installation with something in each view. Its texts have markup and a secret: a page has to show the first as text, and
-// must not show the second.
+// must not show the second. Texts of lists repeat themselves.
 
 import type { Api } from './api'
 import { until } from './until'
@@ -49,7 +49,7 @@ const workflows = (echoServer: string) => [
     description: LOUD,
     nodes: [
       { node_id: 'start', type: 'HTTP', name: LOUD, config: { url: `${echoServer}/echo`, method: 'POST', headers: { 'x-key': '${E2E_SECRET}' } } },
-      { node_id: 'ask', type: 'ASK', name: LOUD, config: { question: LOUD, choices: [LOUD, 'no'] } },
+      { node_id: 'ask', type: 'ASK', name: LOUD, config: { question: LOUD, choices: [LOUD, 'no', 'no'] } },
       { node_id: 'leaks', type: 'HTTP', name: LOUD, config: { url: `${echoServer}/refuse`, method: 'POST', headers: { 'x-key': '${E2E_SECRET}' } } },
       { node_id: 'fail', type: 'PYTHON', name: LOUD, config: { code: `raise Exception(${JSON.stringify(LOUD)})` } },
     ],

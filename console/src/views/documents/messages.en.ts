@@ -11,6 +11,7 @@ export default {
   'column.type': 'Type',
   'column.description': 'Description',
   'column.source': 'Source',
+  'column.status': 'Status',
   task: 'task agent',
   broken: 'cannot be read',
   'source.store': 'stored',

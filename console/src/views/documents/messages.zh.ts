@@ -14,6 +14,7 @@ export default {
   'column.type': '类型',
   'column.description': '说明',
   'column.source': '来源',
+  'column.status': '状态',
   task: '任务智能体',
   broken: '无法读取',
   'source.store': '已存储',
