@@ -4,7 +4,7 @@ import axe from 'axe-core'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { launch, user, type Language, type Theme } from './support/browser'
-import { go } from './support/pages'
+import { go, visit } from './support/pages'
 import { SECRET, SECRET_ENVIRONMENT, SECRET_SETTINGS, seed, viewsOf } from './support/seed'
 import { echoServer, refusingProxy, type Local } from './support/servers'
 import { ROLES, startDev, tokenOf, type System } from './support/system'
@@ -77,8 +77,8 @@ async function inspect(page: Page, view: string, rules?: string[]): Promise<stri
   return problems
 }
 
-/** Chromium asks these for itself, whatever its flags; some only after a minute. */
-const OWN_HOSTS = ['content-autofill', 'optimizationguide-pa', 'safebrowsing', 'update'].map((name) => `${name}.googleapis.com`).concat('accounts.google.com', 'android.clients.google.com', 'clients2.google.com')
+/** Chromium asks these for itself, whatever its flags; the last one only after a minute. */
+const OWN_HOSTS = ['content-autofill.googleapis.com', 'accounts.google.com', 'android.clients.google.com', 'update.googleapis.com']
 /** The host of what a proxy is asked for: `HOST:443` or a whole address. */
 const hostOf = (asked: string) => new URL(asked.includes('://') ? asked : `https://${asked}`).hostname
 /** Rules that depend on texts: the language cannot change the others. */
@@ -121,6 +121,19 @@ test('the texts with markup are on the pages, as text', async () => {
   await go(page, '/sessions/loud-1')
   await page.getByText('***').first().waitFor()
   expect(person.problems).toEqual([])
+})
+
+test('a view that fails is in the log of the browser, and another item of it is shown', async () => {
+  const person = await user(browser, dev.base)
+  await person.login(tokenOf('admin'))
+  // A response that no view can show.
+  await person.context.route('**/api/v1/runs/broken', (route) => route.fulfill({ json: { run_id: 'broken', workflow_id: 'loud_line', status: 'completed', timeline: 5 } }))
+  const page = await person.open('/runs/broken')
+  await page.locator('main').getByRole('button', { name: 'Try again' }).waitFor()
+  expect(person.problems).toEqual([expect.stringContaining('/runs/broken')])
+  // The view stays the same: only its item changes.
+  await visit(page, '/runs/run-line')
+  await page.getByRole('heading', { name: 'run-line' }).waitFor()
 })
 
 test('the login, a view without the right to it, and an unknown address are accessible, too', async () => {

@@ -54,15 +54,17 @@ export async function settled(page: Page): Promise<void> {
   await page.waitForFunction(() => !document.querySelector('.skeleton, [aria-busy=true]'))
 }
 
-/** Goes to another view as a link does, without loading the program again. */
+/** Changes the address as a link does, without loading the program again. */
+export const visit = (page: Page, address: string) =>
+  page.evaluate((to) => {
+    history.pushState(null, '', `/console${to}`)
+    dispatchEvent(new PopStateEvent('popstate'))
+  }, address)
+
+/** Goes to another view, and waits until it has its data. */
 export async function go(page: Page, view: string): Promise<void> {
   // By way of another page, so that the view is made again.
-  for (const address of ['/nowhere', view]) {
-    await page.evaluate((to) => {
-      history.pushState(null, '', `/console${to}`)
-      dispatchEvent(new PopStateEvent('popstate'))
-    }, address)
-  }
+  for (const address of ['/nowhere', view]) await visit(page, address)
   await settled(page)
 }
 

@@ -1,5 +1,5 @@
 // An installation with something in each view. Its texts have markup and a secret: a page has to show the first as text, and
-// must not show the second. Texts of lists repeat themselves.
+// must not show the second. A question has the same choice twice.
 
 import type { Api } from './api'
 import { until } from './until'
